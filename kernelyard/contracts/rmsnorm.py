@@ -1,0 +1,127 @@
+"""RMSNorm over the last dimension: y = x * rsqrt(mean(x^2) + eps) * (w + offset).
+
+Source: Zhang and Sennrich, "Root Mean Square Layer Normalization" (2019), equation 4; eps inside the root, as
+torch.nn.functional.rms_norm and every Llama has it.
+
+Casting. 'fp32' (torch and Gemma): everything in float32, one rounding at the end. 'llama' (Hugging Face Llama): x is
+normalised in float32 and rounded to its own dtype, then multiplied by the weight in that dtype.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from kernelyard.contracts.rows import ALL_DTYPES, EPSILON, random_tensor, row_matrices
+from kernelyard.errors import InvalidInput
+from kernelyard.registry.lazy import torch
+from kernelyard.registry.op import Gradient, Op
+from kernelyard.registry.spec import Cost, Scalar, TensorSpec, Tolerance, Workload
+
+if TYPE_CHECKING:
+    from torch import Generator, Tensor
+
+CASTING = ("fp32", "llama")
+
+
+def _tensors(sizes: Mapping[str, int], dtype: str, statics: Mapping[str, Scalar]) -> dict[str, TensorSpec | None]:
+    return {"x": TensorSpec((sizes["rows"], sizes["cols"]), dtype), "w": TensorSpec((sizes["cols"],), dtype)}
+
+
+def _sizes(specs: Mapping[str, TensorSpec | None]) -> dict[str, int]:
+    x = specs["x"]
+    assert x is not None
+    cols = x.shape[-1]
+    return {"rows": x.numel // cols if cols else 0, "cols": cols}
+
+
+def validate(x: Tensor, w: Tensor | None, eps: float, offset: float, casting: str) -> None:
+    """Refuses what the contract leaves undefined."""
+    if x.dim() < 1:
+        raise InvalidInput("rmsnorm: x has no dimensions.", do="Give x as (..., cols).")
+    if str(x.dtype).removeprefix("torch.") not in ALL_DTYPES:
+        raise InvalidInput(f"rmsnorm: x is {x.dtype}.", exists=f"Its dtypes: {', '.join(ALL_DTYPES)}.")
+    if w is not None and (w.dim() != 1 or w.shape[0] != x.shape[-1]):
+        raise InvalidInput(f"rmsnorm: w has shape {tuple(w.shape)}, x has {x.shape[-1]} columns.", do="Give w as (cols,).")
+    if w is not None and str(w.dtype).removeprefix("torch.") not in ALL_DTYPES:
+        raise InvalidInput(f"rmsnorm: w is {w.dtype}.", exists=f"Its dtypes: {', '.join(ALL_DTYPES)}.")
+    if w is not None and w.device != x.device:
+        raise InvalidInput(f"rmsnorm: w is on {w.device}, x on {x.device}.", do="Move one of them.")
+    if not eps >= 0:
+        raise InvalidInput(f"rmsnorm: eps is {eps}.", do="Give eps >= 0.")
+    if casting not in CASTING:
+        raise InvalidInput(f"rmsnorm: casting is '{casting}'.", exists=f"There are: {', '.join(CASTING)}.")
+
+
+def reference(x: Tensor, w: Tensor | None, eps: float, offset: float, casting: str) -> Tensor:
+    """The meaning, in the precision of x; what 'llama' casting rounds away is part of the tolerance."""
+    y = x * torch.rsqrt(x.square().mean(-1, keepdim=True) + eps)
+    return y if w is None else y * (w.to(y.dtype) + offset)
+
+
+def _empty(x: Tensor, w: Tensor | None, eps: float, offset: float, casting: str) -> tuple[Tensor, ...]:
+    return (torch.empty(x.shape, dtype=x.dtype, device=x.device),)
+
+
+def _inputs(workload: Workload, generator: Generator) -> tuple[Any, ...]:
+    statics = dict(workload.statics)
+    w = random_tensor(workload["w"], generator, mean=1.0, std=0.3) if workload.has("w") else None
+    return random_tensor(workload["x"], generator), w, 1e-6, 0.0, statics["casting"]
+
+
+def _tolerance(workload: Workload) -> Tolerance:
+    rounding = EPSILON[workload.dtype]
+    roundings = 3 if workload.static("casting") == "llama" else 1
+    cols = max(workload.dim("cols"), 1)
+    accumulated = EPSILON["float32"] * (8 + cols.bit_length() + cols**0.5)
+    relative = 1.01 * rounding * roundings + accumulated
+    return Tolerance(
+        relative,
+        2.0**-24 if workload.dtype == "float16" else 1e-37,
+        f"{roundings} rounding(s) to {workload.dtype} of {rounding:.1e} each, and {accumulated:.1e} for a float32 sum of "
+        f"{cols} squares in any order (sqrt of the length), rsqrt and two products; absolute: the smallest number of the dtype",
+    )
+
+
+def _cost(workload: Workload) -> Cost:
+    weight = workload["w"].nbytes if workload.has("w") else 0
+    return Cost(bytes=2 * workload["x"].nbytes + weight, flops=4 * workload["x"].numel)
+
+
+def _saved(args: tuple[Any, ...], outputs: tuple[Any, ...]) -> tuple[Any, ...]:
+    return args
+
+
+def _backward(saved: tuple[Any, ...], grads: tuple[Any, ...]) -> tuple[Any, ...]:
+    x, w, eps, offset, _ = saved
+    wide = torch.float64 if x.dtype == torch.float64 else torch.float32
+    x32, dy = x.to(wide), grads[0].to(wide)
+    rstd = torch.rsqrt(x32.square().mean(-1, keepdim=True) + eps)
+    scaled = dy if w is None else dy * (w.to(wide) + offset)
+    normal = x32 * rstd
+    dx = rstd * (scaled - normal * (scaled * normal).mean(-1, keepdim=True))
+    dw = None if w is None else (dy * normal).reshape(-1, x.shape[-1]).sum(0).to(w.dtype)
+    return dx.to(x.dtype), dw, None, None, None
+
+
+RMSNORM = Op(
+    name="rmsnorm",
+    summary="root-mean-square normalisation of rows, times a weight",
+    schema="(Tensor x, Tensor? w=None, float eps=1e-06, *, float offset=0.0, str casting='fp32') -> Tensor",
+    dims=("rows", "cols"),
+    dtypes=ALL_DTYPES,
+    statics=("casting",),
+    tensors=_tensors,
+    sizes=_sizes,
+    validate=validate,
+    empty=_empty,
+    reference=reference,
+    inputs=_inputs,
+    tolerance=_tolerance,
+    cost=_cost,
+    matrices=row_matrices(),
+    filled=("x",),
+    edges=("zeros", "repeated", "large", "denormal", "nan", "inf"),
+    collapse=2,
+    gradient=Gradient(_saved, _backward),
+)

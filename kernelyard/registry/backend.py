@@ -1,0 +1,130 @@
+"""A backend: how kernels of one kind are built and launched, and whether this machine can do it.
+
+What `Kernel.entry(workload, config)` returns is the backend's business. The built-in ones take:
+
+- ``torch``, ``compile``: a function of the op's arguments that returns the outputs;
+- ``cpp``, ``cuda``: a `NativeSource`;
+- ``triton``: a `TritonLaunch`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+from kernelyard.registry.lazy import load
+from kernelyard.registry.spec import Answer, Config, Workload, require
+
+if TYPE_CHECKING:
+    from kernelyard.registry.kernel import Kernel
+    from kernelyard.registry.op import Op
+
+Purpose = Literal["run", "check"]
+"""'run': serve calls and be timed. 'check': only be verified (Triton's interpreter on a CPU)."""
+
+
+@dataclass(frozen=True)
+class Backend:
+    """`probe` and `entry` are 'module:attribute', so that listing imports neither compiler nor torch.
+
+    probe(device_type, purpose) -> Answer     can this machine do it? cheap, no torch import, no build
+    entry                                     an object that is a `Builder`
+    """
+
+    name: str
+    summary: str
+    devices: tuple[str, ...]
+    probe: str
+    entry: str
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "devices", tuple(self.devices))
+        require(self.name.isidentifier(), f"backend name '{self.name}' is not an identifier")
+        for name in ("probe", "entry"):
+            require(":" in getattr(self, name), f"backend '{self.name}': {name} must be 'package.module:attribute'")
+
+    def available(self, device: str, purpose: Purpose = "run") -> Answer:
+        """Whether kernels of this backend can run (or be checked) on this machine's device type."""
+        answer = load(self.probe)(device, purpose)
+        require(isinstance(answer, Answer), f"backend '{self.name}': probe returned {answer!r}, not an Answer")
+        return answer  # type: ignore[no-any-return]
+
+    def builder(self) -> Builder:
+        """The object that builds; imports what the backend needs."""
+        return load(self.entry)  # type: ignore[no-any-return]
+
+
+class Builder(Protocol):
+    """Turns a kernel, a workload and a config into something callable."""
+
+    def versions(self) -> Mapping[str, str]:
+        """Versions that a stored choice depends on: {'torch': '2.13.0', 'g++': '12.2.0'}."""
+
+    def build(self, op: Op, kernel: Kernel, workload: Workload, config: Config) -> Executable:
+        """Compile or load; raises errors.BuildFailed with the compiler's words."""
+
+
+@dataclass(frozen=True)
+class Executable:
+    """A built kernel, bound to one workload and config.
+
+    call(*args) -> outputs          the op's arguments in schema order, all of them; outputs newly allocated
+    into(outputs, *args) -> None    the same into a tuple of given tensors; None where the kernel can't
+    resources                       registers, spills, shared_bytes, ... as far as the compiler tells
+    """
+
+    call: Callable[..., Any]
+    into: Callable[..., None] | None = None
+    resources: Mapping[str, int] = field(default_factory=dict)
+
+
+def writing(op: Op, into: Callable[..., None], resources: Mapping[str, int] | None = None) -> Executable:
+    """An Executable of a kernel that writes into given tensors: `call` allocates by the op's contract."""
+    empty = op.empty
+    if op.returns == 1:
+
+        def call(*args: Any) -> Any:
+            outputs = empty(*args)
+            into(outputs, *args)
+            return outputs[0]
+    else:
+
+        def call(*args: Any) -> Any:
+            outputs = empty(*args)
+            into(outputs, *args)
+            return outputs
+
+    return Executable(call, into, resources or {})
+
+
+@dataclass(frozen=True)
+class NativeSource:
+    """C++ or CUDA C++ for one kernel, as its entry returns it.
+
+    `files` lie in the kernel's folder; the first holds an exported function
+    (`TVM_FFI_DLL_EXPORT_TYPED_FUNC`) called `function`. `defines` become -D flags, part of the build's
+    content hash. `arguments(outputs, *args)` lays out the call: tensors and plain numbers in the function's order.
+    """
+
+    files: tuple[str, ...]
+    function: str
+    arguments: Callable[..., tuple[Any, ...]]
+    defines: Mapping[str, str | int] = field(default_factory=dict)
+    flags: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class TritonLaunch:
+    """One launch of a Triton function, as a kernel's entry returns it.
+
+    `arguments(outputs, *args)` gives the run-time arguments in order; `constants` the tl.constexpr ones by name.
+    `grid` is fixed by the workload.
+    """
+
+    function: Any
+    grid: tuple[int, int, int]
+    arguments: Callable[..., tuple[Any, ...]]
+    constants: Mapping[str, Any] = field(default_factory=dict)
+    num_warps: int = 4
+    num_stages: int = 2

@@ -1,0 +1,120 @@
+"""A kernel: one implementation of an op for one backend, declared as data."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+
+from kernelyard.registry.space import ConfigSpace
+from kernelyard.registry.spec import YES, Answer, Determinism, Workload, dtype_name, no, require
+
+
+@dataclass(frozen=True, slots=True)
+class Support:
+    """The envelope of workloads that a kernel was tested on, as data plus predicates.
+
+    `most` and `least` bound dims by name. `unit_last_stride` says that every tensor's last dimension must be
+    contiguous; `contiguous`, that all of it must be; `aligned`, that addresses must be multiples of 16 bytes.
+    A predicate returns an Answer with its reason, and looks at nothing but the workload.
+    """
+
+    devices: tuple[str, ...]
+    dtypes: tuple[str, ...]
+    most: Mapping[str, int] = field(default_factory=dict)
+    least: Mapping[str, int] = field(default_factory=dict)
+    unit_last_stride: bool = True
+    contiguous: bool = False
+    aligned: bool = False
+    predicates: tuple[Callable[[Workload], Answer], ...] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "devices", tuple(self.devices))
+        object.__setattr__(self, "dtypes", tuple(dtype_name(d) for d in self.dtypes))
+        require(bool(self.devices), "a kernel supports at least one device type, such as 'cpu' or 'cuda'")
+        require(bool(self.dtypes), "a kernel supports at least one dtype, such as 'float32'")
+
+    def fits(self, workload: Workload) -> Answer:
+        """Whether these arguments are inside the envelope; else the first reason met."""
+        for answer in self._answers(workload):
+            if not answer:
+                return answer
+        return YES
+
+    def _answers(self, workload: Workload) -> list[Answer]:
+        answers = [YES if workload.device in self.devices else no(f"runs on {', '.join(self.devices)}, not on {workload.device}")]
+        answers.append(
+            YES if workload.dtype in self.dtypes else no(f"supports {', '.join(self.dtypes)}, not {workload.dtype}")
+        )
+        for name, size in workload.dims:
+            if size > self.most.get(name, size):
+                answers.append(no(f"{name} is {size}, the most is {self.most[name]}"))
+            if size < self.least.get(name, size):
+                answers.append(no(f"{name} is {size}, the least is {self.least[name]}"))
+        for name, spec in workload.tensors:
+            if spec is None or spec.numel == 0:
+                continue
+            if self.contiguous and not spec.contiguous:
+                answers.append(no(f"{name} must be contiguous, its strides are {spec.strides}"))
+            if self.unit_last_stride and spec.shape and spec.shape[-1] > 1 and spec.strides[-1] != 1:
+                answers.append(no(f"the last dimension of {name} must be contiguous, its stride is {spec.strides[-1]}"))
+            if self.aligned and not spec.aligned:
+                answers.append(no(f"{name} must start at a multiple of 16 bytes"))
+        return answers + [predicate(workload) for predicate in self.predicates if all(answers)]
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """One implementation. `entry` ('package.module:function') is imported only when the kernel is built.
+
+    `entry(workload, config)` returns what the backend asks for: see `kernelyard.registry.backend`.
+    `files` are further sources beside the entry's module ('rmsnorm.cpp'); a change in any makes choices stale.
+    `priority` decides between untuned kernels, higher first; `fallbacks` are tried next, by name.
+    """
+
+    name: str
+    op: str
+    backend: str
+    summary: str
+    entry: str
+    support: Support
+    space: ConfigSpace = field(default_factory=ConfigSpace)
+    files: tuple[str, ...] = ()
+    fallbacks: tuple[str, ...] = ()
+    priority: int = 0
+    determinism: Determinism = Determinism.BITWISE
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "determinism", Determinism(self.determinism))
+        object.__setattr__(self, "files", tuple(self.files))
+        prefix, _, rest = self.name.partition(".")
+        require(
+            prefix == self.backend and bool(rest),
+            f"kernel name '{self.name}' must be its backend, a dot and a word: '{self.backend}.word'",
+        )
+        require(":" in self.entry, f"kernel '{self.name}': entry '{self.entry}' must be 'package.module:function'")
+        require(self.name not in self.fallbacks, f"kernel '{self.name}' names itself as a fallback")
+
+    @property
+    def folder(self) -> Path:
+        """The folder of the entry's module, where `files` lie."""
+        return _module_file(self.entry.partition(":")[0]).parent
+
+    def source_hash(self) -> str:
+        """Content hash of the entry's module and `files`; found without importing the module itself."""
+        module = _module_file(self.entry.partition(":")[0])
+        content = hashlib.sha256()
+        for path in (module, *(module.parent / name for name in self.files)):
+            content.update(path.read_bytes())
+        return content.hexdigest()[:16]
+
+
+@lru_cache(maxsize=None)
+def _module_file(module: str) -> Path:
+    spec = importlib.util.find_spec(module)
+    require(spec is not None and spec.origin is not None, f"module '{module}' has no source file")
+    assert spec is not None and spec.origin is not None
+    return Path(spec.origin)

@@ -1,0 +1,270 @@
+"""Frozen records that the rooms exchange. Imports nothing of ours, and no torch."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from types import MappingProxyType
+
+Scalar = int | float | str | bool
+Config = Mapping[str, Scalar]
+"""One point of a kernel's config space."""
+
+DTYPE_BYTES: Mapping[str, int] = MappingProxyType(
+    {"float32": 4, "float16": 2, "bfloat16": 2, "float64": 8, "int8": 1, "int32": 4, "int64": 8, "bool": 1}
+)
+DTYPE_SHORT: Mapping[str, str] = MappingProxyType({"fp32": "float32", "fp16": "float16", "bf16": "bfloat16", "fp64": "float64"})
+
+
+class DeclarationError(ValueError):
+    """A declaration or a record holds a bad value; the message has it and the allowed ones."""
+
+
+class Status(StrEnum):
+    """The outcome of one trial or one check."""
+
+    OK = "ok"
+    PRUNED = "pruned"
+    BUILD_FAILED = "build_failed"
+    WRONG = "wrong"
+    CRASHED = "crashed"
+    TIMED_OUT = "timed_out"
+    UNSUPPORTED = "unsupported"
+
+
+class Determinism(StrEnum):
+    """What two runs on equal inputs share: every bit always, every bit on one machine, or nothing promised."""
+
+    BITWISE = "bitwise"
+    RUN_TO_RUN = "run-to-run"
+    NONE = "none"
+
+
+def require(condition: bool, message: str) -> None:
+    """Raise DeclarationError unless the condition holds."""
+    if not condition:
+        raise DeclarationError(message)
+
+
+def dtype_name(text: str) -> str:
+    """The full name of a dtype: 'bf16', 'bfloat16' and 'torch.bfloat16' are all 'bfloat16'."""
+    name = text.removeprefix("torch.")
+    name = DTYPE_SHORT.get(name, name)
+    require(name in DTYPE_BYTES, f"no dtype '{text}'; there are {', '.join([*DTYPE_SHORT, *DTYPE_BYTES])}")
+    return name
+
+
+def digest(value: object) -> str:
+    """A short content hash of anything JSON can hold; equal values give equal hashes on every machine."""
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"), default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def config_key(config: Config) -> str:
+    """A canonical text of a config, the same whatever order its keys came in."""
+    return json.dumps(dict(config), sort_keys=True, separators=(",", ":"))
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Whether something can be done. A no carries its reason in a sentence."""
+
+    yes: bool
+    reason: str = ""
+
+    def __post_init__(self) -> None:
+        require(self.yes or bool(self.reason), "a no without a reason helps nobody: Answer(False, reason)")
+
+    def __bool__(self) -> bool:
+        return self.yes
+
+
+YES = Answer(True)
+
+
+def no(reason: str) -> Answer:
+    """A refusal, in one sentence that names the limit and the value met."""
+    return Answer(False, reason)
+
+
+def contiguous_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Row-major strides in elements; a 0-sized dimension counts as 1, as torch does."""
+    strides, step = [], 1
+    for size in reversed(shape):
+        strides.append(step)
+        step *= max(size, 1)
+    return tuple(reversed(strides))
+
+
+@dataclass(frozen=True, slots=True)
+class TensorSpec:
+    """Shape, dtype, strides in elements, and whether the address is a multiple of 16 bytes."""
+
+    shape: tuple[int, ...]
+    dtype: str
+    strides: tuple[int, ...] = ()
+    aligned: bool = True
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "shape", tuple(self.shape))
+        object.__setattr__(self, "dtype", dtype_name(self.dtype))
+        strides = tuple(self.strides) or contiguous_strides(self.shape)
+        object.__setattr__(self, "strides", strides)
+        require(all(size >= 0 for size in self.shape), f"shape {self.shape} has a negative size")
+        require(len(strides) == len(self.shape), f"strides {strides} do not fit shape {self.shape}")
+
+    @property
+    def numel(self) -> int:
+        """Elements."""
+        return math.prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the elements, whatever the strides."""
+        return self.numel * DTYPE_BYTES[self.dtype]
+
+    @property
+    def contiguous(self) -> bool:
+        """Row-major without gaps; the stride of a dimension of size 1 does not matter."""
+        expected = contiguous_strides(self.shape)
+        return self.numel == 0 or all(n == 1 or s == e for n, s, e in zip(self.shape, self.strides, expected, strict=True))
+
+    def key(self) -> str:
+        """`16x4096:bfloat16`, with strides and misalignment only where they matter."""
+        text = "x".join(map(str, self.shape)) + ":" + self.dtype
+        if not self.contiguous:
+            text += ":strides=" + "x".join(map(str, self.strides))
+        return text if self.aligned else text + ":misaligned"
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """One point to run: an op, its tensors, the scalars that select code, and a device type.
+
+    `dims` names the sizes as people do, (("rows", 16), ("cols", 4096)); it follows from the tensors.
+    """
+
+    op: str
+    tensors: tuple[tuple[str, TensorSpec | None], ...]
+    statics: tuple[tuple[str, Scalar], ...] = ()
+    device: str = "cpu"
+    dims: tuple[tuple[str, int], ...] = field(default=(), compare=False)
+
+    def __getitem__(self, name: str) -> TensorSpec:
+        spec = dict(self.tensors)[name]
+        if spec is None:
+            raise KeyError(f"{name} is absent in {self.key()}")
+        return spec
+
+    def has(self, name: str) -> bool:
+        """Whether the optional tensor was given."""
+        return dict(self.tensors).get(name) is not None
+
+    def dim(self, name: str) -> int:
+        """One size by its name: `workload.dim("cols")`."""
+        return dict(self.dims)[name]
+
+    def static(self, name: str) -> Scalar:
+        """One scalar that selects code: `workload.static("casting")`."""
+        return dict(self.statics)[name]
+
+    @property
+    def dtype(self) -> str:
+        """The dtype of the first tensor, which names the workload."""
+        return next(spec.dtype for _, spec in self.tensors if spec is not None)
+
+    @property
+    def shapes(self) -> dict[str, list[int]]:
+        """Tensor name -> shape, for JSON."""
+        return {name: list(spec.shape) for name, spec in self.tensors if spec is not None}
+
+    def label(self) -> str:
+        """Short, for tables: `16x4096 bf16`."""
+        short = {full: text for text, full in DTYPE_SHORT.items()}.get(self.dtype, self.dtype)
+        text = "x".join(str(size) for _, size in self.dims) + " " + short
+        strided = [name for name, spec in self.tensors if spec is not None and not spec.contiguous]
+        return text + (f" {','.join(strided)} strided" if strided else "")
+
+    def key(self) -> str:
+        """Canonical text: equal exactly when the same code and the same sizes run."""
+        tensors = ",".join(f"{name}={spec.key() if spec else 'none'}" for name, spec in self.tensors)
+        statics = ",".join(f"{name}={value}" for name, value in self.statics)
+        return f"{self.op}[{tensors}{';' if statics else ''}{statics}]@{self.device}"
+
+
+@dataclass(frozen=True, slots=True)
+class Tolerance:
+    """|out - reference| <= absolute + relative * |reference|, and why that much."""
+
+    relative: float
+    absolute: float
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """The least bytes a workload must move through memory, and the floating-point operations it needs."""
+
+    bytes: int
+    flops: int
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceIdentity:
+    """What a stored choice is tied to. `uuid` names the very device, for its lock; the rest its kind."""
+
+    type: str
+    name: str
+    capability: str
+    driver: str
+    uuid: str
+
+    def key(self) -> str:
+        """The kind of device: choices made on one serve all of the same kind and driver."""
+        return f"{self.type}/{self.name}/{self.capability}/{self.driver}"
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """The time of one call of one candidate, in microseconds.
+
+    `mode` is 'device' (inputs resident and rotated, no host work) or 'call' (what Python pays); `clock`
+    names the timer (graph, events, monotonic). `low_us` and `high_us` bound the median (95%, bootstrap
+    over batches). `noisy` is empty or says why the figure should not be leaned on.
+    """
+
+    median_us: float
+    low_us: float
+    high_us: float
+    mode: str
+    clock: str
+    batches: int
+    calls: int
+    noisy: str = ""
+
+    def __post_init__(self) -> None:
+        values = (self.median_us, self.low_us, self.high_us)
+        require(all(math.isfinite(v) and v >= 0 for v in values), f"a time must be finite and >= 0, not {values}")
+        require(self.mode in ("device", "call"), f"mode is 'device' or 'call', not '{self.mode}'")
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The winner stored for one workload on one kind of device, and what it is valid for."""
+
+    op: str
+    workload_key: str
+    device_key: str
+    mode: str
+    kernel: str
+    config: Config
+    contract_hash: str
+    source_hash: str
+    space_hash: str
+    versions: Mapping[str, str]
+    run_id: str = ""
+    reason: str = ""
