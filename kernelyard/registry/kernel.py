@@ -6,7 +6,7 @@ import hashlib
 import importlib.util
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
 
 from kernelyard.registry.space import ConfigSpace
@@ -112,7 +112,7 @@ class Kernel:
         return content.hexdigest()[:16]
 
 
-@lru_cache(maxsize=None)
+@cache
 def _module_file(module: str) -> Path:
     spec = importlib.util.find_spec(module)
     require(spec is not None and spec.origin is not None, f"module '{module}' has no source file")

@@ -1,0 +1,45 @@
+"""kernelyard: which kernels can run here, are they right, which is fastest, and what does that do to a model.
+
+    import kernelyard
+    y = kernelyard.ops.rmsnorm(x, w, eps=1e-6)              # the tuned kernel, or the best that can run
+    with kernelyard.use(rmsnorm="torch.eager"): ...         # pin one
+    print(kernelyard.explain("rmsnorm", x, w))              # why that one
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from kernelyard.registry import choices
+
+if TYPE_CHECKING:
+    from kernelyard import ops as ops
+    from kernelyard.registry.dispatch import Selection as Selection
+    from kernelyard.registry.dispatch import use as use
+
+__version__ = "0.1.0"
+__all__ = ["explain", "ops", "use"]
+
+choices.connect("kernelyard.store.choices:find")
+
+
+def explain(op: str, *args: Any, **kwargs: Any) -> Selection:
+    """What a call `kernelyard.ops.<op>(*args, **kwargs)` would run, why, and why not the others."""
+    from kernelyard.registry import dispatch, registry
+
+    contract = registry.current().op(op)
+    bound = contract.bind(args, kwargs)
+    contract.validate(*bound)
+    return dispatch.select(contract, contract.workload_of(bound))
+
+
+def __getattr__(name: str) -> Any:
+    if name == "ops":
+        import importlib
+
+        return importlib.import_module("kernelyard.ops")
+    if name == "use":
+        from kernelyard.registry.dispatch import use
+
+        return use
+    raise AttributeError(f"kernelyard has no '{name}'. Public: {', '.join(__all__)}.")

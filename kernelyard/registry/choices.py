@@ -1,0 +1,62 @@
+"""Stored choices as dispatch sees them: a function that finds one, and a judgement whether it still holds.
+
+The registry knows no store. `connect` names the function that looks one up; `kernelyard` connects its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from kernelyard.registry.kernel import Kernel
+from kernelyard.registry.lazy import load
+from kernelyard.registry.machine import identity
+from kernelyard.registry.op import Op
+from kernelyard.registry.registry import Registry
+from kernelyard.registry.spec import YES, Answer, Choice, Workload, no
+
+Source = Callable[[str, str, str, str], Choice | None]
+"""(op, workload key, device key, mode) -> Choice or None; never raises for an entry it can't read."""
+
+_source: Source | str | None = None
+
+
+def connect(source: Source | str | None) -> None:
+    """Where choices come from: a function, or 'module:function' imported at the first lookup, or nowhere."""
+    global _source
+    _source = source
+
+
+def find(workload: Workload, mode: str = "device") -> Choice | None:
+    """The choice stored for this workload on this kind of device, valid or not."""
+    global _source
+    if _source is None:
+        return None
+    source: Source = load(_source) if isinstance(_source, str) else _source
+    _source = source
+    return source(workload.op, workload.key(), identity(workload.device).key(), mode)
+
+
+def holds(choice: Choice, op: Op, registry: Registry) -> Answer:
+    """Whether a stored choice may be used now; else what has changed since."""
+    table = registry.by_op.get(op.name, {})
+    if choice.kernel not in table:
+        return no(f"stale: kernel {choice.kernel} is not installed any more")
+    kernel = table[choice.kernel]
+    current = {
+        "the contract of the op": (choice.contract_hash, op.contract_hash()),
+        "the kernel's source": (choice.source_hash, kernel.source_hash()),
+        "the kernel's config space": (choice.space_hash, kernel.space.hash()),
+    }
+    for what, (then, now) in current.items():
+        if then != now:
+            return no(f"stale: {what} has changed since it was tuned")
+    return _versions_hold(choice, kernel, registry)
+
+
+def _versions_hold(choice: Choice, kernel: Kernel, registry: Registry) -> Answer:
+    versions = registry.builder(kernel.backend).versions()
+    for name in sorted({*versions, *choice.versions}):
+        then, now = choice.versions.get(name, "none"), versions.get(name, "none")
+        if then != now:
+            return no(f"stale: {name} was {then}, is {now}")
+    return YES

@@ -1,0 +1,145 @@
+"""Discovery: installed entry points in, a table of plugins and problems out.
+
+`entry_points` reads metadata only. `load` imports one entry point; whatever goes wrong there becomes a
+`Problem` with the distribution's name, and takes nothing else down.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+import traceback
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from types import ModuleType
+
+from kernelyard.errors import PluginFailed, UsageError
+from kernelyard.registry.backend import Backend
+from kernelyard.registry.kernel import Kernel
+from kernelyard.registry.lazy import load as load_reference
+from kernelyard.registry.op import Op
+from kernelyard.registry.spec import require
+
+GROUP = "kernelyard.plugins"
+API_VERSION = 1
+
+
+@dataclass(frozen=True)
+class Plugin:
+    """What one plugin brings. `api` is the version of this declaration that it was written for."""
+
+    name: str
+    ops: tuple[Op, ...] = ()
+    kernels: tuple[Kernel, ...] = ()
+    backends: tuple[Backend, ...] = ()
+    api: int = API_VERSION
+
+    def __post_init__(self) -> None:
+        for kind, things in (("ops", Op), ("kernels", Kernel), ("backends", Backend)):
+            values = tuple(getattr(self, kind))
+            object.__setattr__(self, kind, values)
+            bad = [value for value in values if not isinstance(value, things)]
+            require(not bad, f"plugin '{self.name}': {kind} holds {bad[:1]!r}, which is no {things.__name__}")
+
+
+@dataclass(frozen=True, slots=True)
+class EntryPoint:
+    """One entry point as the metadata tells it, with the distribution it came from."""
+
+    name: str
+    value: str
+    distribution: str
+    version: str = ""
+
+    @property
+    def built_in(self) -> bool:
+        """Whether kernelyard itself brings it."""
+        return self.distribution == "kernelyard"
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Why a plugin, or a part of it, is not in the registry."""
+
+    plugin: str
+    distribution: str
+    reason: str
+    detail: str = field(default="", repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A plugin that imported, where it came from and how long the import took."""
+
+    plugin: Plugin
+    entry_point: EntryPoint
+    load_ms: float
+
+
+def entry_points() -> tuple[tuple[EntryPoint, ...], tuple[Problem, ...]]:
+    """Every entry point of the group, once; those that can't even be read as problems."""
+    import importlib_metadata
+
+    found: dict[tuple[str, str, str], EntryPoint] = {}
+    problems = []
+    for distribution in importlib_metadata.distributions():
+        try:
+            name = distribution.metadata["Name"] or "unknown"
+            for point in distribution.entry_points.select(group=GROUP):
+                found.setdefault((point.name, point.value, _normal(name)), EntryPoint(point.name, point.value, _normal(name), distribution.version))
+        except Exception as error:  # a stale or malformed dist-info can raise anything
+            path = getattr(distribution, "_path", "a distribution")
+            problems.append(Problem(str(path), str(path), f"its metadata can't be read: {type(error).__name__}: {error}"))
+    return tuple(sorted((*found.values(), *_extra()), key=lambda p: (not p.built_in, p.distribution, p.name))), tuple(problems)
+
+
+def _normal(name: str) -> str:
+    return name.lower().replace("_", "-").replace(".", "-")
+
+
+def _extra() -> Iterable[EntryPoint]:
+    """KERNELYARD_EXTRA_PLUGINS='module:attribute,...' adds plugins that no distribution declares."""
+    for value in filter(None, os.environ.get("KERNELYARD_EXTRA_PLUGINS", "").split(",")):
+        yield EntryPoint(value.partition(":")[0].rpartition(".")[2], value.strip(), "KERNELYARD_EXTRA_PLUGINS")
+
+
+def allowed(points: Iterable[EntryPoint]) -> tuple[EntryPoint, ...]:
+    """What KERNELYARD_PLUGINS lets through: 'a,b' only those (and the built-in ones), '-a,-b' all but those."""
+    points = tuple(points)
+    words = [word.strip() for word in os.environ.get("KERNELYARD_PLUGINS", "").split(",") if word.strip()]
+    denied = {word[1:] for word in words if word.startswith("-")}
+    wanted = {word for word in words if not word.startswith("-")}
+    known = {p.name for p in points} | {p.distribution for p in points}
+    if unknown := (denied | wanted) - known:
+        raise UsageError(f"KERNELYARD_PLUGINS names {', '.join(sorted(unknown))}.", exists=f"Installed: {', '.join(sorted(known)) or 'none'}.")
+    kept = [p for p in points if not {p.name, p.distribution} & denied]
+    return tuple(p for p in kept if not wanted or p.built_in or {p.name, p.distribution} & wanted)
+
+
+def load(point: EntryPoint) -> Loaded | Problem:
+    """Import one entry point. BaseException is caught too: a plugin that calls sys.exit() must not end us."""
+    start = time.perf_counter()
+    try:
+        plugin = _as_plugin(point)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        reason = str(error) if isinstance(error, PluginFailed) else f"{type(error).__name__}: {error}".rstrip(": ")
+        return Problem(point.name, point.distribution, reason, traceback.format_exc())
+    return Loaded(plugin, point, (time.perf_counter() - start) * 1e3)
+
+
+def _as_plugin(point: EntryPoint) -> Plugin:
+    if ":" in point.value:
+        value = load_reference(point.value)
+    else:
+        value = load_reference(f"{point.value}:plugin")
+    if isinstance(value, ModuleType):
+        value = value.plugin
+    if callable(value):
+        value = value()
+    if not isinstance(value, Plugin):
+        raise PluginFailed(f"{point.value} gave {type(value).__name__}, not a Plugin.", do="Declare kernelyard.registry.discovery.Plugin(...).")
+    if value.api != API_VERSION:
+        raise PluginFailed(f"it was written for plugin API {value.api}, this is API {API_VERSION}.", do="Install a matching version of one of them.")
+    return value
