@@ -1,9 +1,9 @@
 """kernelyard: which kernels can run here, are they right, which is fastest, and what does that do to a model.
 
-    import kernelyard
-    y = kernelyard.ops.rmsnorm(x, w, eps=1e-6)              # the tuned kernel, or the best that can run
-    with kernelyard.use(rmsnorm="torch.eager"): ...         # pin one
-    print(kernelyard.explain("rmsnorm", x, w))              # why that one
+import kernelyard
+y = kernelyard.ops.rmsnorm(x, w, eps=1e-6)              # the tuned kernel, or the best that can run
+with kernelyard.use(rmsnorm="torch.eager"): ...         # pin one
+print(kernelyard.explain("rmsnorm", x, w))              # why that one
 """
 
 from __future__ import annotations

@@ -30,7 +30,9 @@ def _sizes(specs: Mapping[str, TensorSpec | None]) -> dict[str, int]:
 def validate(a: Tensor, b: Tensor) -> None:
     """Refuses what the contract leaves undefined."""
     if a.shape != b.shape:
-        raise InvalidInput(f"vector_add: a has shape {tuple(a.shape)}, b has {tuple(b.shape)}.", do="Give equal shapes; nothing is broadcast.")
+        raise InvalidInput(
+            f"vector_add: a has shape {tuple(a.shape)}, b has {tuple(b.shape)}.", do="Give equal shapes; nothing is broadcast."
+        )
     if a.dtype != b.dtype or str(a.dtype).removeprefix("torch.") not in ALL_DTYPES:
         raise InvalidInput(f"vector_add: a is {a.dtype}, b is {b.dtype}.", exists=f"Both must be one of {', '.join(ALL_DTYPES)}.")
     if a.device != b.device:

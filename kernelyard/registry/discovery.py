@@ -22,6 +22,8 @@ from kernelyard.registry.spec import require
 
 GROUP = "kernelyard.plugins"
 API_VERSION = 1
+EXTRA = "KERNELYARD_EXTRA_PLUGINS"
+"""The environment variable, and what stands for the distribution of a plugin named in it."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +58,11 @@ class EntryPoint:
         """Whether kernelyard itself brings it."""
         return self.distribution == "kernelyard"
 
+    @property
+    def trusted(self) -> bool:
+        """Whether the user named it for this process alone, so that it is imported without a trial."""
+        return self.distribution == EXTRA
+
 
 @dataclass(frozen=True, slots=True)
 class Problem:
@@ -86,11 +93,13 @@ def entry_points() -> tuple[tuple[EntryPoint, ...], tuple[Problem, ...]]:
         try:
             name = distribution.metadata["Name"] or "unknown"
             for point in distribution.entry_points.select(group=GROUP):
-                found.setdefault((point.name, point.value, _normal(name)), EntryPoint(point.name, point.value, _normal(name), distribution.version))
+                entry = EntryPoint(point.name, point.value, _normal(name), distribution.version)
+                found.setdefault((point.name, point.value, entry.distribution), entry)
         except Exception as error:  # a stale or malformed dist-info can raise anything
             path = getattr(distribution, "_path", "a distribution")
             problems.append(Problem(str(path), str(path), f"its metadata can't be read: {type(error).__name__}: {error}"))
-    return tuple(sorted((*found.values(), *_extra()), key=lambda p: (not p.built_in, p.distribution, p.name))), tuple(problems)
+    points = sorted((*found.values(), *_extra()), key=lambda p: (not p.built_in, p.distribution, p.name))
+    return tuple(points), tuple(problems)
 
 
 def _normal(name: str) -> str:
@@ -99,8 +108,8 @@ def _normal(name: str) -> str:
 
 def _extra() -> Iterable[EntryPoint]:
     """KERNELYARD_EXTRA_PLUGINS='module:attribute,...' adds plugins that no distribution declares."""
-    for value in filter(None, os.environ.get("KERNELYARD_EXTRA_PLUGINS", "").split(",")):
-        yield EntryPoint(value.partition(":")[0].rpartition(".")[2], value.strip(), "KERNELYARD_EXTRA_PLUGINS")
+    for value in filter(None, os.environ.get(EXTRA, "").split(",")):
+        yield EntryPoint(value.partition(":")[0].rpartition(".")[2], value.strip(), EXTRA)
 
 
 def allowed(points: Iterable[EntryPoint]) -> tuple[EntryPoint, ...]:
@@ -111,7 +120,8 @@ def allowed(points: Iterable[EntryPoint]) -> tuple[EntryPoint, ...]:
     wanted = {word for word in words if not word.startswith("-")}
     known = {p.name for p in points} | {p.distribution for p in points}
     if unknown := (denied | wanted) - known:
-        raise UsageError(f"KERNELYARD_PLUGINS names {', '.join(sorted(unknown))}.", exists=f"Installed: {', '.join(sorted(known)) or 'none'}.")
+        installed = ", ".join(sorted(known)) or "none"
+        raise UsageError(f"KERNELYARD_PLUGINS names {', '.join(sorted(unknown))}.", exists=f"Installed: {installed}.")
     kept = [p for p in points if not {p.name, p.distribution} & denied]
     return tuple(p for p in kept if not wanted or p.built_in or {p.name, p.distribution} & wanted)
 
@@ -130,16 +140,15 @@ def load(point: EntryPoint) -> Loaded | Problem:
 
 
 def _as_plugin(point: EntryPoint) -> Plugin:
-    if ":" in point.value:
-        value = load_reference(point.value)
-    else:
-        value = load_reference(f"{point.value}:plugin")
+    value = load_reference(point.value if ":" in point.value else f"{point.value}:plugin")
     if isinstance(value, ModuleType):
         value = value.plugin
     if callable(value):
         value = value()
     if not isinstance(value, Plugin):
-        raise PluginFailed(f"{point.value} gave {type(value).__name__}, not a Plugin.", do="Declare kernelyard.registry.discovery.Plugin(...).")
+        problem = f"{point.value} gave {type(value).__name__}, not a Plugin."
+        raise PluginFailed(problem, do="Declare kernelyard.registry.discovery.Plugin(...).")
     if value.api != API_VERSION:
-        raise PluginFailed(f"it was written for plugin API {value.api}, this is API {API_VERSION}.", do="Install a matching version of one of them.")
+        problem = f"it was written for plugin API {value.api}, this is API {API_VERSION}."
+        raise PluginFailed(problem, do="Install a matching version of one of them.")
     return value

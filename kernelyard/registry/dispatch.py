@@ -186,7 +186,9 @@ def _by(run_id: str) -> str:
 def _pinned(op: Op, workload: Workload, table: Registry, pins: Pins, name: str) -> Selection:
     kernel = table.kernel(op.name, name)
     if not (answer := _can(table, kernel, workload, pins)):
-        raise Unsupported(f"{op.name} is pinned to {name}, which can't run {workload.label()}: {answer.reason}.", do="Unpin it or change the call.")
+        raise Unsupported(
+            f"{op.name} is pinned to {name}, which can't run {workload.label()}: {answer.reason}.", do="Unpin it or change the call."
+        )
     chosen = choices.find(workload)
     if chosen is not None and chosen.kernel == name and _serves(chosen, op, workload, table, pins):
         return Selection(op.name, workload, kernel, chosen.config, "pinned by the caller, with its stored config")
@@ -251,7 +253,9 @@ class Operator:
     def signature(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
         """What a choice depends on: shape, strides, dtype, device, 16-byte alignment; the value of every scalar."""
         return tuple(
-            (value.shape, value.stride(), value.dtype, value.device, value.data_ptr() % 16 == 0) if i in self._tensors and value is not None else value
+            (value.shape, value.stride(), value.dtype, value.device, value.data_ptr() % 16 == 0)
+            if i in self._tensors and value is not None
+            else value
             for i, value in enumerate(args)
         )
 
@@ -265,7 +269,9 @@ class Operator:
     def _choose(self, args: tuple[Any, ...]) -> Bound:
         for i in self._tensors:
             if args[i] is not None and not hasattr(args[i], "data_ptr"):
-                raise UsageError(f"{self.op.name}: argument '{self.op.arguments[i].name}' is {type(args[i]).__name__}, not a tensor.", do=self.op.usage())
+                raise UsageError(
+                    f"{self.op.name}: argument '{self.op.arguments[i].name}' is {type(args[i]).__name__}, not a tensor.", do=self.op.usage()
+                )
         self.op.validate(*args)
         return bind(self.op, self.op.workload_of(args))[1]
 

@@ -46,9 +46,7 @@ class Support:
 
     def _answers(self, workload: Workload) -> list[Answer]:
         answers = [YES if workload.device in self.devices else no(f"runs on {', '.join(self.devices)}, not on {workload.device}")]
-        answers.append(
-            YES if workload.dtype in self.dtypes else no(f"supports {', '.join(self.dtypes)}, not {workload.dtype}")
-        )
+        answers.append(YES if workload.dtype in self.dtypes else no(f"supports {', '.join(self.dtypes)}, not {workload.dtype}"))
         for name, size in workload.dims:
             if size > self.most.get(name, size):
                 answers.append(no(f"{name} is {size}, the most is {self.most[name]}"))

@@ -7,6 +7,7 @@ import hashlib
 import importlib.util
 import os
 import platform
+import re
 import subprocess
 from collections.abc import Callable
 from functools import cache
@@ -35,6 +36,18 @@ def nvidia_present() -> Answer:
         return YES if _driver_devices() else no("no NVIDIA GPU: the driver sees none")
     except OSError:
         return no("no NVIDIA GPU: the driver library libcuda.so.1 is not here")
+
+
+@lru_cache(maxsize=1)
+def cuda_ready() -> Answer:
+    """Whether there is an NVIDIA GPU and the installed torch was built for one; read off torch's version file."""
+    if not (answer := nvidia_present()):
+        return answer
+    spec = importlib.util.find_spec("torch")
+    if spec is None or spec.origin is None:
+        return no("torch is not installed")
+    version = (Path(spec.origin).parent / "version.py").read_text()
+    return YES if re.search(r"^cuda\b[^=]*=\s*['\"]", version, re.MULTILINE) else no("the installed torch was built without CUDA")
 
 
 def _driver_devices() -> int:

@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -269,19 +270,20 @@ def _contract_hash(op: Op) -> str:
 
 
 def collapse(spec: TensorSpec, keep: int) -> TensorSpec:
-    """The spec with its leading dimensions as one, `keep` dimensions in all, where the strides allow it.
+    """The spec with `keep` dimensions: the leading ones as one where the strides allow it, or ones put before.
 
-    (2, 8, 64) with keep=2 becomes (16, 64). A spec that has fewer dimensions, or can't be so viewed, stays.
+    With keep=2, (2, 8, 64) becomes (16, 64) and (64,) becomes (1, 64). What can't be so viewed stays.
     """
-    if len(spec.shape) <= keep:
+    shape, strides = spec.shape, spec.strides
+    if len(shape) < keep:
+        missing = keep - len(shape)
+        return TensorSpec((1,) * missing + shape, spec.dtype, (max(spec.numel, 1),) * missing + strides, spec.aligned)
+    lead = len(shape) - keep + 1
+    steps = [(n, s) for n, s in zip(shape[:lead], strides[:lead], strict=True) if n != 1]
+    if lead == 1 or (spec.numel and any(outer != n * inner for (_, outer), (n, inner) in pairwise(steps))):
         return spec
-    lead = len(spec.shape) - keep + 1
-    steps = [(n, s) for n, s in zip(spec.shape[:lead], spec.strides[:lead], strict=True) if n != 1]
-    if spec.numel and any(outer != n * inner for (_, outer), (n, inner) in zip(steps, steps[1:], strict=False)):
-        return spec
-    shape = (math.prod(spec.shape[:lead]), *spec.shape[lead:])
-    strides = (steps[-1][1] if steps else math.prod(spec.shape[lead:]), *spec.strides[lead:])
-    return TensorSpec(shape, spec.dtype, strides, spec.aligned)
+    step = steps[-1][1] if steps else math.prod(shape[lead:])
+    return TensorSpec((math.prod(shape[:lead]), *shape[lead:]), spec.dtype, (step, *strides[lead:]), spec.aligned)
 
 
 def lay_out(spec: TensorSpec, layout: str) -> TensorSpec:

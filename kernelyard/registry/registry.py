@@ -10,8 +10,9 @@ from typing import TypeVar
 from kernelyard.errors import UnknownName
 from kernelyard.registry import discovery
 from kernelyard.registry.backend import Backend, Builder, Executable, Purpose
-from kernelyard.registry.discovery import Loaded, Problem
+from kernelyard.registry.discovery import EntryPoint, Loaded, Problem
 from kernelyard.registry.kernel import Kernel
+from kernelyard.registry.listing import describe
 from kernelyard.registry.op import Op
 from kernelyard.registry.spec import Answer, Config, Workload, no
 
@@ -134,8 +135,14 @@ def current() -> Registry:
     with _lock:
         if _current is None:
             points, problems = discovery.entry_points()
-            _current = assemble((discovery.load(point) for point in discovery.allowed(points)), problems)
+            _current = assemble((_load(point) for point in discovery.allowed(points)), problems)
         return _current
+
+
+def _load(point: EntryPoint) -> Loaded | Problem:
+    """Import a plugin here, unless it is a stranger's and did not survive its trial in a child process."""
+    described = None if point.built_in or point.trusted else describe(point)
+    return described if isinstance(described, Problem) else discovery.load(point)
 
 
 def reset(registry: Registry | None = None) -> None:
