@@ -1,0 +1,73 @@
+"""The schema, as numbered steps. Append only: a step that was released is never edited, renumbered or removed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from kernelyard.store.records import now
+
+if TYPE_CHECKING:
+    from sqlite_utils import Database
+
+MIGRATIONS: list[Callable[[Database], None]] = []
+TABLE = "kernelyard_migrations"
+
+
+def migration(step: Callable[[Database], None]) -> Callable[[Database], None]:
+    """Append a step; its number is its place in the file, from 1."""
+    MIGRATIONS.append(step)
+    return step
+
+
+def version(db: Database) -> int:
+    """The number of the last step applied to this file; 0 where there is none."""
+    if TABLE not in db.table_names():
+        return 0
+    return int(db.execute(f"select coalesce(max(number), 0) from {TABLE}").fetchone()[0])
+
+
+def migrate(db: Database) -> None:
+    """Apply the steps that are missing, each in one transaction with its number."""
+    for number, step in enumerate(MIGRATIONS, start=1):
+        if number > version(db):
+            with db.atomic():
+                step(db)
+                db[TABLE].insert({"number": number, "name": step.__name__, "applied_at": now()})  # type: ignore[union-attr]
+
+
+@migration
+def m001_initial(db: Database) -> None:
+    """Runs, choices and measurements."""
+    db.create_table(TABLE, {"number": int, "name": str, "applied_at": str}, pk="number")
+    db.create_table(
+        "runs",
+        {
+            "id": str, "title": str, "kind": str, "command": str, "device_key": str, "device": str, "matrix_name": str,
+            "matrix_hash": str, "versions": str, "commit_id": str, "started_at": str,
+        },
+        pk="id",
+        not_null={"title", "kind", "device_key", "started_at"},
+    )  # fmt: skip
+    db.create_table(
+        "choices",
+        {
+            "id": int, "title": str, "op": str, "workload": str, "workload_key": str, "shapes": str, "dtype": str, "device_key": str,
+            "mode": str, "kernel": str, "config": str, "contract_hash": str, "source_hash": str, "space_hash": str, "versions": str,
+            "run_id": str, "reason": str, "evidence": str, "created_at": str,
+        },
+        pk="id",
+        not_null={"op", "workload_key", "device_key", "mode", "kernel", "config", "evidence"},
+        foreign_keys=[("run_id", "runs", "id")],
+    ).create_index(["op", "workload_key", "device_key", "mode"], unique=True)  # fmt: skip
+    db.create_table(
+        "measurements",
+        {
+            "id": int, "run_id": str, "op": str, "workload": str, "workload_key": str, "kernel": str, "config": str,
+            "device_key": str, "stage": str, "mode": str, "clock": str, "protocol": str, "median_us": float, "low_us": float,
+            "high_us": float, "batches": int, "calls": int, "noisy": str, "matrix_hash": str, "source_hash": str, "created_at": str,
+        },
+        pk="id",
+        not_null={"run_id", "op", "workload_key", "kernel", "config", "mode", "clock", "protocol", "median_us", "low_us", "high_us"},
+        foreign_keys=[("run_id", "runs", "id")],
+    ).create_index(["op", "workload_key", "kernel"])  # fmt: skip
