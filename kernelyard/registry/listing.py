@@ -107,12 +107,10 @@ def _to_json(described: Description | Problem) -> dict[str, Any]:
 def _from_json(content: dict[str, Any]) -> Description | Problem:
     if "reason" in content:
         return Problem(content["plugin"], content["distribution"], content["reason"], content.get("detail", ""))
-    fields = {
-        name: tuple(tuple(v) if isinstance(v, list) else v for v in value) if isinstance(value, list) else value
-        for name, value in content.items()
-    }
-    fields["kernels"] = tuple((name, op, backend, tuple(devices)) for name, op, backend, devices in content["kernels"])
-    return Description(**fields)
+    plain = {name: content[name] for name in ("plugin", "distribution", "version", "load_ms")}
+    pairs = {name: tuple((first, second) for first, second in content[name]) for name in ("ops", "backends")}
+    kernels = tuple((name, op, backend, tuple(devices)) for name, op, backend, devices in content["kernels"])
+    return Description(**plain, **pairs, kernels=kernels, printed=content.get("printed", ""))
 
 
 # The whole table --------------------------------------------------------------------------------------

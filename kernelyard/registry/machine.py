@@ -38,7 +38,7 @@ def nvidia_present() -> Answer:
         return no("no NVIDIA GPU: the driver library libcuda.so.1 is not here")
 
 
-@lru_cache(maxsize=1)
+@cache
 def cuda_ready() -> Answer:
     """Whether there is an NVIDIA GPU and the installed torch was built for one; read off torch's version file."""
     if not (answer := nvidia_present()):
@@ -59,8 +59,8 @@ def _driver_devices() -> int:
 
 
 def default_device() -> str:
-    """'cuda' where an NVIDIA GPU is, else 'cpu'."""
-    return "cuda" if nvidia_present() else "cpu"
+    """'cuda' where torch can use an NVIDIA GPU, else 'cpu'."""
+    return "cuda" if cuda_ready() else "cpu"
 
 
 def check_device(name: str | None) -> str:
@@ -69,7 +69,7 @@ def check_device(name: str | None) -> str:
         return default_device()
     if name not in DEVICE_TYPES:
         raise UsageError(f"no device '{name}'.", exists=f"There are: {', '.join(DEVICE_TYPES)}.")
-    if name == "cuda" and not (answer := nvidia_present()):
+    if name == "cuda" and not (answer := cuda_ready()):
         raise UsageError(f"device 'cuda' can't be used: {answer.reason}.", do="Use --device cpu.")
     return name
 
