@@ -107,10 +107,16 @@ def _to_json(described: Description | Problem) -> dict[str, Any]:
 def _from_json(content: dict[str, Any]) -> Description | Problem:
     if "reason" in content:
         return Problem(content["plugin"], content["distribution"], content["reason"], content.get("detail", ""))
-    plain = {name: content[name] for name in ("plugin", "distribution", "version", "load_ms")}
-    pairs = {name: tuple((first, second) for first, second in content[name]) for name in ("ops", "backends")}
-    kernels = tuple((name, op, backend, tuple(devices)) for name, op, backend, devices in content["kernels"])
-    return Description(**plain, **pairs, kernels=kernels, printed=content.get("printed", ""))
+    return Description(
+        content["plugin"],
+        content["distribution"],
+        content["version"],
+        content["load_ms"],
+        tuple((name, summary) for name, summary in content["ops"]),
+        tuple((name, op, backend, tuple(devices)) for name, op, backend, devices in content["kernels"]),
+        tuple((name, probe) for name, probe in content["backends"]),
+        content.get("printed", ""),
+    )
 
 
 # The whole table --------------------------------------------------------------------------------------
