@@ -1,0 +1,6 @@
+"""`python -m kernelyard`: the command line."""
+
+from kernelyard.cli import main
+
+if __name__ == "__main__":
+    main()

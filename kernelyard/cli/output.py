@@ -1,0 +1,70 @@
+"""What commands share when they speak: JSON, tables, progress on stderr, common options."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import click
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+device_option = click.option("--device", help="cpu or cuda; by default a GPU where there is one.")
+dtype_option = click.option("--dtype", help="fp32, bf16 or fp16; with --shape.")
+matrix_option = click.option("--matrix", help="A frozen matrix by name, or a JSON file of your own.")
+save_option = click.option("--save", metavar="NAME", help="Write experiments/<date>-NAME/results.json and note.md.")
+
+
+def shape_option(example: str) -> Callable[[F], F]:
+    """--shape, possibly several times, with an example for the help."""
+    return click.option("--shape", "shapes", multiple=True, help=f"Sizes such as {example}; may be given again.")
+
+
+def say(text: str) -> None:
+    """One line on stderr."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def emit(content: dict[str, Any]) -> None:
+    """Print the one JSON object of a --json command."""
+    print(json.dumps({"schema": 1, **content}, indent=1, default=str))
+
+
+def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+    """Print a table; columns whose name ends in ' >' are right-aligned."""
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    drawn = Table(title=title or None, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
+    for column in columns:
+        drawn.add_column(column.removesuffix(" >"), justify="right" if column.endswith(" >") else "left", overflow="fold")
+    for row in rows:
+        drawn.add_row(*(Text(str(cell)) for cell in row))
+    console = Console()
+    if not console.is_terminal:  # a file or a pipe: never fold or cut what someone may search
+        console = Console(width=240)
+    console.print(drawn)
+
+
+def microseconds(value: float | None) -> str:
+    """A time for people: 3 significant digits, its unit chosen by size."""
+    if value is None:
+        return "n/a"
+    if value < 1000:
+        return f"{value:.3g} us" if value < 100 else f"{value:.0f} us"
+    return f"{value / 1000:.3g} ms" if value < 1e6 else f"{value / 1e6:.3g} s"
+
+
+def ratio(value: float | None) -> str:
+    """A speed-up for people."""
+    return "n/a" if value is None else f"{value:.2f}x"
+
+
+def config_text(config: Any) -> str:
+    """A config for people: `threads=2 unroll=4`."""
+    return " ".join(f"{name}={value}" for name, value in dict(config).items()) or "-"
