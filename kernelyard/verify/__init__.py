@@ -1,0 +1,8 @@
+"""Verification: whether a kernel keeps its op's contract, and what is wrong when it does not.
+
+It knows contracts, declared support and how kernels misbehave. It does not know how kernels are built, timed,
+tuned or stored. Read `outcome`, then `oracle` (one workload) and `check` (a whole matrix); `isolation` runs
+either in a child process that may crash or hang; `guards`, `edges`, `state`, `defences` and `diagnosis` are its parts.
+
+    python -m pytest tests/verify tests/wrong_kernels
+"""
