@@ -18,7 +18,7 @@ ROWS = (0, 1, 2, 7, 33, 128, 1000)
 COLS = (1, 2, 31, 127, 128, 129, 768, 1000, 1024, 4095, 4096, 8192, 32768)
 LAYOUT_SHAPES = ((33, 129), (7, 1024))
 
-EPSILON = {"float32": 2.0**-24, "bfloat16": 2.0**-9, "float16": 2.0**-12, "float64": 2.0**-53}
+EPSILON = {"float32": 2.0**-24, "bfloat16": 2.0**-8, "float16": 2.0**-11, "float64": 2.0**-53}
 """Half a unit in the last place of 1.0, relative: the error of one rounding to nearest."""
 
 
