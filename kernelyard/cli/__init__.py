@@ -85,5 +85,8 @@ def run(arguments: list[str]) -> int:
     except Exception as error:
         if debug:
             raise
-        print(f"kernelyard: this should not have happened: {type(error).__name__}: {error}. Again with --debug for the traceback.", file=sys.stderr)
+        print(
+            f"kernelyard: this should not have happened: {type(error).__name__}: {error}. Again with --debug for the traceback.",
+            file=sys.stderr,
+        )
         return 1

@@ -99,7 +99,7 @@ def plugins_list(as_json: bool) -> int:
     from kernelyard.registry.machine import default_device
 
     found = listing(default_device(), say)
-    rows = [
+    rows: list[dict[str, Any]] = [
         {
             "plugin": p.plugin,
             "distribution": p.distribution,
@@ -117,9 +117,12 @@ def plugins_list(as_json: bool) -> int:
         emit({"plugins": rows, "problems": problems})
         return 0
     columns = ("plugin", "distribution", "version", "ops >", "kernels >", "backends", "import >")
-    counted = [(r["plugin"], r["distribution"], r["version"], len(r["ops"]), len(r["kernels"]), " ".join(r["backends"]), f"{r['load_ms']:.0f} ms")
-               for r in rows]  # fmt: skip
-    table("", columns, counted)
+    table("", columns, [_counted(row) for row in rows])
     for problem in problems:
         print(f"problem: {problem['plugin']} ({problem['distribution']}): {problem['reason']}")
     return 0
+
+
+def _counted(row: dict[str, Any]) -> tuple[object, ...]:
+    names, backends = (row["plugin"], row["distribution"], row["version"]), " ".join(row["backends"])
+    return (*names, len(row["ops"]), len(row["kernels"]), backends, f"{row['load_ms']:.0f} ms")

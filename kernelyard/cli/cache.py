@@ -1,0 +1,94 @@
+"""`cache list|show`: the choices that are stored, and whether they still hold."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from kernelyard.cli.output import config_text, emit, json_option, table
+
+if TYPE_CHECKING:
+    from kernelyard.store.records import Entry
+
+
+@click.group()
+def cache() -> None:
+    """The stored choices: what was tuned, and what of it still holds."""
+
+
+@cache.command("list", epilog="Example: kernelyard cache list --op rmsnorm")
+@click.option("--op", help="Only this op.")
+@json_option
+def cache_list(op: str | None, as_json: bool) -> int:
+    """Every stored choice, with what it is tied to and whether it is stale here."""
+    rows = [_row(entry) for entry in _entries(op)]
+    if as_json:
+        emit({"choices": rows})
+    elif not rows:
+        print("No choices are stored. `kernelyard tune rmsnorm` makes some.")
+    else:
+        columns = ("op", "workload", "device", "kernel", "config", "state")
+        shown = [(r["op"], r["workload"], r["device_key"], r["kernel"], config_text(r["config"]), r["stale"] or "valid") for r in rows]
+        table("", columns, shown)
+    return 0
+
+
+@cache.command("show", epilog="Example: kernelyard cache show rmsnorm")
+@click.argument("op")
+@json_option
+def cache_show(op: str, as_json: bool) -> int:
+    """The stored choices of OP with the evidence each was made on."""
+    from kernelyard.errors import UnknownName
+
+    entries = _entries(op)
+    if not entries:
+        raise UnknownName("tuned op", op, {entry.op for entry in _entries(None)})
+    rows = [{**_row(entry), "created_at": entry.created_at, "evidence": dict(entry.evidence)} for entry in entries]
+    if as_json:
+        emit({"op": op, "choices": rows})
+        return 0
+    for row in rows:
+        print(f"{row['workload']} on {row['device_key']} ({row['mode']} time): {row['stale'] or 'valid'}")
+        print(f"  run {row['run_id']} of {row['created_at']}")
+        print(f"  {row['kernel']} ({config_text(row['config'])}): {row['reason']}")
+        print("  evidence: " + json.dumps(row["evidence"], sort_keys=True, default=str))
+    return 0
+
+
+def _entries(op: str | None) -> list[Entry]:
+    from kernelyard.store.choices import listed
+
+    return listed(op)
+
+
+def _row(entry: Entry) -> dict[str, Any]:
+    """One entry for JSON; `stale` is empty where the choice may be used here and now."""
+    choice = entry.choice
+    return {
+        "op": entry.op,
+        "workload": entry.workload,
+        "workload_key": entry.workload_key,
+        "device_key": entry.device_key,
+        "mode": entry.mode,
+        "kernel": choice.kernel if choice else None,
+        "config": dict(choice.config) if choice else {},
+        "run_id": choice.run_id if choice else "",
+        "reason": choice.reason if choice else "",
+        "stale": _stale(entry),
+    }
+
+
+def _stale(entry: Entry) -> str:
+    from kernelyard.registry import choices, registry
+    from kernelyard.registry.machine import cuda_ready, identity
+
+    everything = registry.current()
+    if entry.choice is None:
+        return f"unreadable: {entry.problem}"
+    if entry.op not in everything.ops:
+        return f"stale: op {entry.op} is not installed any more"
+    if entry.device_key not in {identity(device).key() for device in (("cpu", "cuda") if cuda_ready() else ("cpu",))}:
+        return "of another device or driver"
+    return choices.holds(entry.choice, everything.op(entry.op), everything).reason
