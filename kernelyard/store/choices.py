@@ -25,20 +25,25 @@ _warned: set[str] = set()
 
 def find(op: str, workload_key: str, device_key: str, mode: str = "device", path: Path | None = None) -> Choice | None:
     """The choice stored under a key, valid or not (the registry compares hashes); None where there is none."""
+    found = entry(op, workload_key, device_key, mode, path)
+    return found.choice if found is not None else None
+
+
+def entry(op: str, workload_key: str, device_key: str, mode: str = "device", path: Path | None = None) -> Entry | None:
+    """What `find` finds, with its evidence."""
     path = path or home_path() / "kernelyard.db"
-    key = (op, workload_key, device_key, mode)
     if not path.is_file():
         return None
     try:
         with closing(connect_read_only(path)) as connection:
-            entries = read(connection, BY_KEY, key)
+            entries = read(connection, BY_KEY, (op, workload_key, device_key, mode))
     except sqlite3.Error as error:
         if "no such table" not in str(error):  # another process is just creating the store
             warn_once(f"the store {path} can't be read ({error}); untuned kernels are used")
         return None
     if entries and entries[0].problem:
         warn_once(f"the stored choice for {workload_key} on {device_key} ({mode}) can't be read: {entries[0].problem}; tune it again")
-    return entries[0].choice if entries else None
+    return entries[0] if entries else None
 
 
 def listed(op: str | None = None, path: Path | None = None) -> list[Entry]:

@@ -59,6 +59,8 @@ class Entry:
     problem: str
     evidence: Mapping[str, Any]
     created_at: str
+    shapes: Mapping[str, list[int]] = field(default_factory=dict)
+    dtype: str = ""
 
 
 def now() -> str:
@@ -147,19 +149,19 @@ def choice_row(choice: Choice, workload: Workload, evidence: Mapping[str, Any]) 
 
 CHOICE_COLUMNS = (
     "op", "workload_key", "device_key", "mode", "kernel", "config", "contract_hash", "source_hash", "space_hash",
-    "versions", "run_id", "reason", "workload", "evidence", "created_at",
+    "versions", "run_id", "reason", "workload", "evidence", "created_at", "shapes", "dtype",
 )  # fmt: skip
 
 
 def entry_of(row: tuple[Any, ...]) -> Entry:
     """An Entry from a row of CHOICE_COLUMNS; damage becomes its `problem`."""
     values = dict(zip(CHOICE_COLUMNS, row, strict=True))
-    texts = {name: str(values[name] or "") for name in ("op", "workload_key", "device_key", "mode", "workload", "created_at")}
+    texts = {name: str(values[name] or "") for name in ("op", "workload_key", "device_key", "mode", "workload", "created_at", "dtype")}
     try:
-        choice, evidence, problem = _choice(values), _mapping(values["evidence"], "evidence"), ""
+        choice, evidence, shapes = _choice(values), _mapping(values["evidence"], "evidence"), _mapping(values["shapes"], "shapes")
     except ValueError as error:
-        choice, evidence, problem = None, {}, str(error)
-    return Entry(choice=choice, evidence=evidence, problem=problem, **texts)
+        return Entry(choice=None, evidence={}, problem=str(error), **texts)
+    return Entry(choice=choice, evidence=evidence, shapes=shapes, problem="", **texts)
 
 
 def _choice(values: Mapping[str, Any]) -> Choice:

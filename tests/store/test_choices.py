@@ -57,7 +57,7 @@ def test_no_store_is_no_choice_and_creates_nothing(path: Path) -> None:
 def test_another_device_mode_or_workload_is_a_miss(path: Path) -> None:
     save(path, choice())
     for place, value in enumerate(("softmax", "other", "cuda/other", "call")):
-        op, workload_key, device_key, mode = (*KEY[:place], value, *KEY[place + 1 :])
+        op, workload_key, device_key, mode = [value if i == place else part for i, part in enumerate(KEY)]
         assert choices.find(op, workload_key, device_key, mode, path) is None
 
 

@@ -74,7 +74,7 @@ def test_a_damaged_file_is_set_aside_whole_and_a_new_store_begun(path: Path, how
     damaged = path.read_bytes()
     with open_store(path) as store:
         assert store.choices() == []
-    (aside,) = path.parent.glob("kernelyard.db.corrupt-*")
+    (aside,) = path.parent.glob("kernelyard.db.corrupt-*[0-9]")
     assert aside.read_bytes() == damaged
     assert str(aside) in capsys.readouterr().err
 
