@@ -1,0 +1,38 @@
+"""The `compile` backend: each op's plain torch under torch.compile, default and max-autotune.
+
+A baseline first of all. Compiling takes seconds, so these serve a call only by a stored choice or a pin, never by priority.
+It knows nothing of how Inductor generates code. Try it: `kernelyard bench rmsnorm --kernel compile.default`.
+"""
+
+from __future__ import annotations
+
+from kernelyard.registry.backend import Backend
+from kernelyard.registry.discovery import Plugin
+from kernelyard.registry.kernel import Kernel, Support
+from kernelyard.registry.spec import Determinism
+
+ANYWHERE = Support(("cpu", "cuda"), ("float32", "bfloat16", "float16"), unit_last_stride=False)
+FUNCTIONS = {
+    "vector_add": "kernelyard.plugins.eager.vector_add:traceable",
+    "softmax": "kernelyard.plugins.eager.softmax:traceable",
+    "rmsnorm": "kernelyard.plugins.eager.rmsnorm:eager",
+}
+SUMMARIES = {"compile.default": "torch.compile", "compile.max_autotune": "torch.compile, mode max-autotune without CUDA graphs"}
+
+plugin = Plugin(
+    name="compiled",
+    kernels=tuple(
+        Kernel(name, op, "compile", summary, entry, ANYWHERE, priority=-1, determinism=Determinism.RUN_TO_RUN)
+        for op, entry in FUNCTIONS.items()
+        for name, summary in SUMMARIES.items()
+    ),
+    backends=(
+        Backend(
+            name="compile",
+            summary="torch.compile (Inductor)",
+            devices=("cpu", "cuda"),
+            probe="kernelyard.plugins.compiled.probe:probe",
+            entry="kernelyard.plugins.compiled.build:builder",
+        ),
+    ),
+)

@@ -1,0 +1,55 @@
+"""The `torch` backend: every op as plain torch, what serves when no other kernel can.
+
+`torch.eager` keeps the whole contract: any strides, any dtype. `torch.plain` is what a user writes without kernelyard where that
+is not the contract (softmax: rows of all -inf are NaN); it is there to be timed against and never serves a call.
+It knows no compiler. Try it: `kernelyard check softmax --kernel torch.eager`.
+"""
+
+from __future__ import annotations
+
+from kernelyard.registry.backend import Backend
+from kernelyard.registry.discovery import Plugin
+from kernelyard.registry.kernel import Kernel, Support
+from kernelyard.registry.spec import Answer, Determinism, Workload, no
+
+HALF_AND_SINGLE = ("float32", "bfloat16", "float16")
+ANYWHERE = Support(devices=("cpu", "cuda"), dtypes=HALF_AND_SINGLE, unit_last_stride=False)
+
+
+def timed_only(workload: Workload) -> Answer:
+    """The refusal of a baseline that breaks the contract on values, which no workload shows."""
+    return no("it leaves rows of all -inf as NaN, where the contract has zeros: a baseline to time against")
+
+
+def _eager(op: str, summary: str) -> Kernel:
+    entry = f"kernelyard.plugins.eager.{op}:eager"
+    return Kernel("torch.eager", op, "torch", summary, entry, ANYWHERE, determinism=Determinism.RUN_TO_RUN)
+
+
+plugin = Plugin(
+    name="eager",
+    kernels=(
+        _eager("vector_add", "torch.add"),
+        _eager("softmax", "torch.softmax, then zeros for rows of all -inf"),
+        _eager("rmsnorm", "torch.nn.functional.rms_norm, or its formula where that rounds otherwise"),
+        Kernel(
+            name="torch.plain",
+            op="softmax",
+            backend="torch",
+            summary="torch.softmax as it is",
+            entry="kernelyard.plugins.eager.softmax:plain",
+            support=Support(("cpu", "cuda"), HALF_AND_SINGLE, unit_last_stride=False, predicates=(timed_only,)),
+            priority=-2,
+            determinism=Determinism.RUN_TO_RUN,
+        ),
+    ),
+    backends=(
+        Backend(
+            name="torch",
+            summary="plain torch, op by op",
+            devices=("cpu", "cuda"),
+            probe="kernelyard.plugins.eager.probe:probe",
+            entry="kernelyard.plugins.eager.build:builder",
+        ),
+    ),
+)

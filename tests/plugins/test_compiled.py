@@ -1,0 +1,87 @@
+from __future__ import annotations
+
+from types import ModuleType
+
+import pytest
+import torch
+
+from kernelyard.contracts import RMSNORM, SOFTMAX, VECTOR_ADD
+from kernelyard.errors import BuildFailed
+from kernelyard.plugins.compiled import plugin, probe
+from kernelyard.plugins.compiled.build import builder, own_code
+from kernelyard.registry.backend import Backend
+from kernelyard.registry.kernel import Kernel, Support
+from kernelyard.registry.op import Op, Point
+
+SHAPES = {"vector_add": (1025,), "softmax": (7, 129), "rmsnorm": (7, 129)}
+compiles = pytest.mark.skipif(not plugin.backends[0].available("cpu"), reason=plugin.backends[0].available("cpu").reason)
+
+
+def kernel(op: Op, name: str) -> Kernel:
+    return next(k for k in plugin.kernels if k.op == op.name and k.name == name)
+
+
+@compiles
+@pytest.mark.parametrize("op", [VECTOR_ADD, SOFTMAX, RMSNORM], ids=lambda op: op.name)
+def test_keeps_the_contract(op: Op, agreement: ModuleType) -> None:
+    workload = op.workload(Point(SHAPES[op.name], "bfloat16", "offset"))
+    assert agreement.fault(op, kernel(op, "compile.default"), workload) == ""
+
+
+@compiles
+def test_max_autotune_keeps_the_contract(agreement: ModuleType) -> None:
+    assert agreement.fault(RMSNORM, kernel(RMSNORM, "compile.max_autotune"), RMSNORM.workload(Point((33, 1000), "float32"))) == ""
+
+
+@compiles
+def test_softmax_keeps_dead_rows_zero_and_lets_nan_through(agreement: ModuleType) -> None:
+    inf, nan = float("inf"), float("nan")
+    args = (torch.tensor([[1.0, 2.0], [-inf, -inf], [nan, -inf], [inf, 0.0]]),)
+    assert agreement.fault(SOFTMAX, kernel(SOFTMAX, "compile.default"), SOFTMAX.workload_of(args), args=args) == ""
+
+
+@compiles
+def test_no_shape_falls_back_to_eager_however_many_were_compiled() -> None:
+    """Dynamo stops recompiling one code object after its limit; every build here has its own."""
+    torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()
+    op = kernel(VECTOR_ADD, "compile.default")
+    with torch._dynamo.config.patch(recompile_limit=1, fail_on_recompile_limit_hit=True):
+        for n in (1, 2, 3):
+            workload = VECTOR_ADD.workload(Point((n,), "float32"))
+            assert builder.build(VECTOR_ADD, op, workload, {}).call(torch.ones(n), torch.ones(n)).tolist() == [2.0] * n
+
+
+def test_each_build_has_a_code_object_of_its_own() -> None:
+    def double(x: int) -> int:
+        return 2 * x
+
+    first, second = own_code(double), own_code(double)
+    assert first.__code__ is not second.__code__
+    assert first(3) == second(3) == 6
+
+
+def _unsupported(workload: object, config: object) -> object:
+    def function(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        return a if a.sum().item() > 0 else b
+
+    return function
+
+
+def test_a_function_that_can_not_be_compiled_whole_is_a_failed_build() -> None:
+    support = Support(("cpu",), ("float32",))
+    broken = Kernel("compile.broken", "vector_add", "compile", "breaks the graph", f"{__name__}:_unsupported", support)
+    with pytest.raises(BuildFailed, match=r"torch\.compile failed on vector_add"):
+        builder.build(VECTOR_ADD, broken, VECTOR_ADD.workload(Point((4,), "float32")), {})
+
+
+def test_without_a_compiler_it_is_unavailable_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(probe.shutil, "which", lambda name: None)
+    backend: Backend = plugin.backends[0]
+    assert "CXX" in backend.available("cpu").reason
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("op", [VECTOR_ADD, SOFTMAX, RMSNORM], ids=lambda op: op.name)
+def test_keeps_the_contract_on_a_gpu(op: Op, agreement: ModuleType) -> None:
+    assert agreement.fault(op, kernel(op, "compile.default"), op.workload(Point(SHAPES[op.name], "bfloat16"), "cuda")) == ""
