@@ -159,9 +159,13 @@ def entry_of(row: tuple[Any, ...]) -> Entry:
     texts = {name: str(values[name] or "") for name in ("op", "workload_key", "device_key", "mode", "workload", "created_at", "dtype")}
     try:
         choice, evidence, shapes = _choice(values), _mapping(values["evidence"], "evidence"), _mapping(values["shapes"], "shapes")
+        problem = ""
     except ValueError as error:
-        return Entry(choice=None, evidence={}, problem=str(error), **texts)
-    return Entry(choice=choice, evidence=evidence, shapes=shapes, problem="", **texts)
+        choice, evidence, shapes, problem = None, {}, {}, str(error)
+    return Entry(
+        texts["op"], texts["workload_key"], texts["device_key"], texts["mode"], texts["workload"],
+        choice, problem, evidence, texts["created_at"], shapes, texts["dtype"],
+    )  # fmt: skip
 
 
 def _choice(values: Mapping[str, Any]) -> Choice:
