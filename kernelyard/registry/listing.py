@@ -23,7 +23,7 @@ from kernelyard.registry import discovery
 from kernelyard.registry.backend import Backend
 from kernelyard.registry.discovery import EntryPoint, Loaded, Problem
 from kernelyard.registry.home import home_path
-from kernelyard.registry.spec import Answer, digest
+from kernelyard.registry.spec import Answer, digest, no
 
 IMPORT_LIMIT_S = 60.0
 
@@ -173,9 +173,8 @@ def listing(device: str, say: Callable[[str], None] = lambda text: None) -> List
 
 
 def _available(backend: str, probe: str, devices: tuple[str, ...], device: str) -> Answer:
-    if device not in devices and backend != "triton":
-        return Answer(False, f"it runs on {', '.join(devices)}, not on {device}")
-    return _probed(backend, probe, device)
+    answer = _probed(backend, probe, device)
+    return no(f"it runs on {', '.join(devices)}, not on {device}") if answer and device not in devices else answer
 
 
 @cache
@@ -183,7 +182,7 @@ def _probed(backend: str, probe: str, device: str) -> Answer:
     try:
         return Backend(backend, "", (device,), probe, probe).available(device)
     except Exception as error:  # a stranger's probe may raise anything
-        return Answer(False, f"its backend's probe failed: {type(error).__name__}: {error}")
+        return no(f"its backend's probe failed: {type(error).__name__}: {error}")
 
 
 def _child(argument: str, answer: str) -> None:

@@ -94,10 +94,10 @@ class Registry:
 
     def can_run(self, kernel: Kernel, device: str, purpose: Purpose = "run") -> Answer:
         """Whether this machine's device can run the kernel at all: its backend and its declared devices."""
-        backend = self.backend(kernel.backend)
-        if device not in kernel.support.devices and purpose == "run":
+        answer = self.backend(kernel.backend).available(device, purpose)
+        if answer and purpose == "run" and device not in kernel.support.devices:
             return no(f"it runs on {', '.join(kernel.support.devices)}, not on {device}")
-        return backend.available(device, purpose)
+        return answer
 
     def builder(self, backend: str) -> Builder:
         """The backend's builder, imported now."""
