@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from torch import Generator, Tensor
 
 DTYPES = ("float32", "bfloat16", "float16")
-ROUNDING = {"float32": 2.0**-24, "bfloat16": 2.0**-9, "float16": 2.0**-12}
+ROUNDING = {"float32": 2.0**-24, "bfloat16": 2.0**-8, "float16": 2.0**-11}
 """Half a unit in the last place of 1.0: the error of one rounding to nearest."""
 
 LENGTHS = (0, 1, 7, 31, 128, 1000, 4097, 65537)
