@@ -45,4 +45,5 @@ test-gpu:
 	$(PYTHON) -m pytest -m gpu $(ARGS)
 
 clean:
-	rm -rf .venv build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf .venv build dist *.egg-info examples/*/build examples/*/*.egg-info
+	rm -rf .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
