@@ -1,0 +1,7 @@
+"""Measurement: how long a kernel takes, how sure that is, and how near its ceiling.
+
+It knows clocks, caches, devices and statistics. It does not know how kernels are found, built, checked, chosen or
+stored. `protocol.measure` is the one function that times candidates against each other; nothing quotes a time
+that did not come through it. Read `protocol`, then `interleave`, `arguments`, `clocks` with `monotonic` and `cuda`,
+`stats`; then `device` (lock), `state` and `roofline`. Try it: `python -m kernelyard bench rmsnorm`.
+"""

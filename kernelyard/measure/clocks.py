@@ -1,0 +1,101 @@
+"""A stopwatch: one candidate bound to its arguments and to a clock. And which clock a device and a mode ask for."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from kernelyard.errors import KernelyardError, MeasurementFailed
+from kernelyard.registry.lazy import torch
+
+if TYPE_CHECKING:
+    from kernelyard.measure.arguments import Rotation
+    from kernelyard.registry.backend import Executable
+
+Mode = Literal["device", "call"]
+
+
+@dataclass(frozen=True)
+class Stopwatch:
+    """elapsed_us(n) makes n calls and returns the microseconds that they took together.
+
+    clock          'monotonic', 'events' or 'graph'
+    grain          n must be a multiple of it (a graph replays all its calls)
+    most_calls     the largest n worth asking for
+    overhead_us    what the loop around one call costs; taken off every sample
+    resolution_us  the smallest step of the clock
+    lead_in        calls before each sample, not timed, as a share of n: another candidate has just run
+    cache, note    what the caches hold, and what else a reader of the figure must know
+    name           the candidate, for messages
+    """
+
+    clock: str
+    elapsed_us: Callable[[int], float]
+    grain: int = 1
+    most_calls: int = 1 << 16
+    overhead_us: float = 0.0
+    resolution_us: float = 0.001
+    lead_in: float = 0.125
+    cache: str = ""
+    note: str = ""
+    name: str = "the candidate"
+
+    def read(self, calls: int) -> float:
+        """Microseconds of so many calls, overhead included; raises MeasurementFailed where the kernel or the clock fails."""
+        try:
+            elapsed = self.elapsed_us(calls)
+        except KernelyardError:
+            raise
+        except Exception as error:
+            raise MeasurementFailed(f"{self.name} raised {type(error).__name__} while being timed: {error}") from error
+        if not math.isfinite(elapsed) or elapsed < 0:
+            raise MeasurementFailed(f"the {self.clock} clock read {elapsed} us for {calls} calls of {self.name}.", do="No result was kept.")
+        return elapsed
+
+    def per_call(self, calls: int) -> float:
+        """Microseconds of one call; 0.0 where that is below what the clock and the loop around the call can tell."""
+        elapsed = self.read(calls)
+        overhead = self.overhead_us * calls
+        net = elapsed - overhead
+        # On a machine busy with other work the empty loop itself read up to 0.4 of its calibrated cost too long.
+        return 0.0 if net < max(4 * self.resolution_us, 0.5 * overhead) else net / calls
+
+
+def stopwatches(executables: Mapping[str, tuple[Executable, Rotation]], device_type: str, mode: Mode) -> dict[str, Stopwatch]:
+    """One stopwatch for each candidate, all on one clock so that their ratios mean something."""
+    from kernelyard.measure import cuda, monotonic
+
+    if device_type == "cpu":
+        on_cpu = monotonic.device_time if mode == "device" else monotonic.call_time
+        return {name: on_cpu(executable, rotation) for name, (executable, rotation) in executables.items()}
+    if mode == "call":
+        return {name: cuda.call_time(executable, rotation) for name, (executable, rotation) in executables.items()}
+    return _cuda_device_time(executables)
+
+
+def _cuda_device_time(executables: Mapping[str, tuple[Executable, Rotation]]) -> dict[str, Stopwatch]:
+    from kernelyard.measure import cuda
+
+    watches = {}
+    for name, (executable, rotation) in executables.items():
+        try:
+            watches[name] = cuda.graph_time(executable, rotation)
+        except cuda.NotCapturable as error:
+            reason = f"all by events: {name} can't be captured in a CUDA graph ({error})"
+            return {other: cuda.event_time(e, r, reason) for other, (e, r) in executables.items()}
+    return watches
+
+
+def first_call_us(executable: Executable, args: tuple[Any, ...], device_type: str = "cpu") -> float:
+    """The host time of the very first call, until its results are there: loading, compilation and allocation included."""
+    cuda = device_type == "cuda"
+    if cuda:
+        torch.cuda.synchronize()
+    start = time.perf_counter_ns()
+    executable.call(*args)
+    if cuda:
+        torch.cuda.synchronize()
+    return (time.perf_counter_ns() - start) / 1e3

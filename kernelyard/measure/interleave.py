@@ -1,0 +1,168 @@
+"""The core of the protocol: stopwatches in, samples by batch out. It knows no op and no device."""
+
+from __future__ import annotations
+
+import gc
+import math
+import random
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+from kernelyard.errors import UsageError
+from kernelyard.measure.clocks import Mode, Stopwatch
+from kernelyard.measure.measured import Measured
+from kernelyard.measure.stats import Batches, median_interval
+
+MOST_ROUNDS = 20
+LEAST_ROUNDS = 2
+STABLE = 1.05
+RETAKES = 2
+
+Guard = Callable[[], Callable[[], str]]
+"""Called when a batch starts; what it returns is called when the batch ends, and says what disturbed it, or ''."""
+
+
+def undisturbed() -> Callable[[], str]:
+    """A Guard that sees nothing."""
+    return lambda: ""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How long and how often.
+
+    batches, most_batches  at least and at most so many
+    budget_s               time for all batches; the least number of batches is taken whatever it costs
+    precision              stop early once every 95% interval is within plus or minus this share of its median
+    sample_us              a sample lasts at least so long: 20 000 steps of a 50 ns clock
+    warm_up_s              at least so long for each candidate, and until stable, at most five times as long
+    """
+
+    batches: int = 3
+    most_batches: int = 12
+    budget_s: float = 3.0
+    precision: float = 0.01
+    sample_us: float = 1000.0
+    warm_up_s: float = 0.05
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.batches < 3:
+            raise UsageError(f"{self.batches} batches were asked for.", exists="At least 3 independent ones make an interval.")
+        object.__setattr__(self, "most_batches", max(self.most_batches, self.batches))
+
+
+def interleave(watches: Mapping[str, Stopwatch], plan: Plan, mode: Mode, guard: Guard = undisturbed) -> Measured:
+    """Warm each candidate up, then take batches until they agree; see `kernelyard.measure.protocol.measure`."""
+    watches = {name: replace(watch, name=name) for name, watch in watches.items()}
+    with _collector_off():
+        unstable = frozenset(name for name, watch in watches.items() if not _warm_up(watch, plan))
+        calls = {name: calibrate(watch, plan.sample_us) for name, watch in watches.items()}
+        taken, noise = _batches(watches, calls, plan, guard)
+    samples = {name: _settled([batch[name] for batch in taken]) for name in watches}
+    return Measured(mode, samples, calls, watches, plan.seed, noise, unstable)
+
+
+Batch = dict[str, list[float]]
+
+
+def _batches(watches: Mapping[str, Stopwatch], calls: Mapping[str, int], plan: Plan, guard: Guard) -> tuple[list[Batch], str]:
+    rng = random.Random(plan.seed)
+    rounds = _rounds(watches, calls, plan)
+    taken: list[Batch] = []
+    noise: list[str] = []
+    retakes, deadline = RETAKES, time.monotonic() + plan.budget_s
+    while not _enough(taken, plan, deadline):
+        judge = guard()
+        batch = _batch(watches, calls, rounds, rng)
+        disturbance = judge()
+        if disturbance and retakes:
+            retakes -= 1
+            continue
+        taken.append(batch)
+        noise += [disturbance] if disturbance else []
+    return taken, f"{noise[-1]} in {len(noise)} of {len(taken)} batches" if noise else ""
+
+
+def _batch(watches: Mapping[str, Stopwatch], calls: Mapping[str, int], rounds: int, rng: random.Random) -> Batch:
+    """Every candidate once a round, each round in an order of its own."""
+    batch: Batch = {name: [] for name in watches}
+    for _ in range(rounds):
+        for name in rng.sample(list(watches), len(watches)):
+            watch = watches[name]
+            if watch.lead_in:
+                watch.read(_whole(watch, math.ceil(calls[name] * watch.lead_in)))
+            batch[name].append(watch.per_call(calls[name]))
+    return batch
+
+
+def _enough(taken: list[Batch], plan: Plan, deadline: float) -> bool:
+    if len(taken) < plan.batches:
+        return False
+    if len(taken) >= plan.most_batches or time.monotonic() >= deadline:
+        return True
+    intervals = (median_interval([batch[name] for batch in taken], plan.seed) for name in taken[0])
+    return all(interval.spread <= 2 * plan.precision for interval in intervals)
+
+
+def _settled(batches: Batches) -> Batches:
+    """All zeros if one sample is 0: noise adds time and never takes it away, so the least sample is nearest to the work that was done."""
+    nothing = min(map(min, batches)) == 0.0
+    return tuple(tuple(0.0 for _ in batch) if nothing else tuple(batch) for batch in batches)
+
+
+def _rounds(watches: Mapping[str, Stopwatch], calls: Mapping[str, int], plan: Plan) -> int:
+    """As many as fit a batch's share of the budget; timed here, because a clock may not count what it costs (flushes)."""
+    start = time.monotonic()
+    for name, watch in watches.items():
+        watch.read(calls[name])
+    once = (time.monotonic() - start) * 1.2
+    share = plan.budget_s / plan.most_batches
+    return min(max(int(share / once), LEAST_ROUNDS), MOST_ROUNDS) if once else MOST_ROUNDS
+
+
+def calibrate(watch: Stopwatch, sample_us: float) -> int:
+    """Calls for a sample of at least `sample_us`: at least one grain, at most what the stopwatch allows."""
+    calls = watch.grain
+    while calls < watch.most_calls:
+        elapsed = watch.read(calls)
+        if elapsed >= sample_us:  # a neighbour may have stretched one reading; the least of three is the kernel's
+            elapsed = min(elapsed, watch.read(calls), watch.read(calls))
+        if elapsed >= sample_us:
+            break
+        growth = min(max(1.2 * sample_us / elapsed, 2.0), 16.0) if elapsed else 16.0
+        calls = min(_whole(watch, math.ceil(calls * growth)), _whole(watch, watch.most_calls))
+    return calls
+
+
+def _whole(watch: Stopwatch, calls: int) -> int:
+    return max(math.ceil(calls / watch.grain), 1) * watch.grain
+
+
+def _warm_up(watch: Stopwatch, plan: Plan) -> bool:
+    """Run for the time asked and until four readings in a row agree within 5%; False if they never do. The first call counts nowhere."""
+    start = time.monotonic()
+    watch.read(watch.grain)
+    calls, recent = calibrate(watch, plan.sample_us), [0.0] * 0
+    while True:
+        recent = [*recent[-3:], watch.read(calls)]
+        passed = time.monotonic() - start
+        stable = len(recent) == 4 and max(recent) <= STABLE * min(recent)
+        if passed >= plan.warm_up_s and stable:
+            return True
+        if passed >= 5 * plan.warm_up_s and len(recent) == 4:
+            return False
+
+
+@contextmanager
+def _collector_off() -> Iterator[None]:
+    """A garbage collection in a sample is no part of the kernel."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
