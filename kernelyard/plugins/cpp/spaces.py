@@ -1,0 +1,80 @@
+"""Config spaces of the C++ kernels, and the defaults that measurements on two AVX-512 cores gave."""
+
+from __future__ import annotations
+
+import os
+
+from kernelyard.registry.space import ConfigSpace, Constraint, Parameter
+from kernelyard.registry.spec import Config, Workload
+
+BYTES_A_THREAD = 64 << 10
+"""Below this much input a second thread costs more than it does: 16x4096 float32 (256 KiB) gains 1.8x from one, 4x4096 nothing."""
+
+BYTES_TO_STREAM = 4 << 20
+"""Outputs from here on don't stay in a core's L2 (2 MiB): 512x1024 (2 MiB) is even, 512x4096 (8 MiB) gains 1.3x, 16x4096 loses 1.4x."""
+
+
+def processors() -> int:
+    """CPUs that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def input_bytes(workload: Workload) -> int:
+    """Bytes of the first tensor: what is read, and as much is written."""
+    return next(spec.nbytes for _, spec in workload.tensors if spec is not None)
+
+
+def rows(workload: Workload) -> int:
+    """Rows, or pieces of 1024 elements where the op has no rows: what is spread over threads."""
+    sizes = dict(workload.dims)
+    return sizes["rows"] if "rows" in sizes else -(-sizes["n"] // 1024)
+
+
+THREADS = Parameter("threads", (1, 2, 4, 8, 16, 32, 64), "powers of two up to 64: memory is saturated well before more")
+ROWS_PER_TASK = Parameter(
+    "rows_per_task",
+    (0, 1, 4, 16),
+    "0: one equal share a thread, no bookkeeping; else tasks taken when free, for cores that differ or are busy",
+)
+STREAMING = Parameter(
+    "streaming", (False, True), "stores past the caches spare reading the lines that they overwrite; bad where the output is read soon"
+)
+PREFETCH = Parameter(
+    "prefetch", (True, False), "the next row is asked for while this one is in cache; the hardware does not look beyond a page"
+)
+
+SPREADING = (
+    Constraint(lambda c, w: int(c["threads"]) <= processors(), "more threads than this process has CPUs"),
+    Constraint(lambda c, w: int(c["threads"]) <= max(rows(w), 1), "more threads than rows"),
+    Constraint(
+        lambda c, w: c["rows_per_task"] == 0 or (c["threads"] != 1 and int(c["rows_per_task"]) * int(c["threads"]) <= rows(w)),
+        "tasks are for two threads or more, and at least one task for each",
+    ),
+)
+NEXT_ROW = Constraint(lambda c, w: not c["prefetch"] or rows(w) > 1, "one row has no next row to prefetch")
+
+
+def threads_for(workload: Workload) -> int:
+    """The largest power of two that leaves each thread enough to do."""
+    most = min(processors(), rows(workload), input_bytes(workload) // BYTES_A_THREAD, 64)
+    return 1 << max(most, 1).bit_length() - 1
+
+
+def row_space(own: Parameter, default: int, reason: str = "") -> ConfigSpace:
+    """The space of a kernel over rows: how rows are spread, how they are stored, and one parameter of the kernel's own."""
+
+    def defaults(workload: Workload) -> Config:
+        streaming = input_bytes(workload) >= BYTES_TO_STREAM
+        prefetch = rows(workload) > 1
+        return {"threads": threads_for(workload), "rows_per_task": 0, own.name: default, "streaming": streaming, "prefetch": prefetch}
+
+    return ConfigSpace((THREADS, ROWS_PER_TASK, own, STREAMING, PREFETCH), (*SPREADING, NEXT_ROW), defaults)
+
+
+def stream_space() -> ConfigSpace:
+    """The space of an elementwise kernel."""
+
+    def defaults(workload: Workload) -> Config:
+        return {"threads": threads_for(workload), "rows_per_task": 0, "streaming": input_bytes(workload) >= BYTES_TO_STREAM}
+
+    return ConfigSpace((THREADS, ROWS_PER_TASK, STREAMING), SPREADING, defaults)

@@ -1,0 +1,54 @@
+// vector_add, a stream: out = a + b in float32, rounded once.
+//
+// Algorithm  The elements in pieces of 1024, pieces spread over threads; inside one, vectors of the CPU's own width.
+// Moves      3 * n * size bytes; 1 flop an element.
+// Bound      Memory, from a few hundred KiB on. A plain store reads the line it overwrites, so 4 * n * size bytes move; `streaming` stores
+//            spare that and leave the output out of the caches: worth 4/3 on large arrays, a loss on those that are read again soon.
+// Lost       Software prefetch: the hardware follows three streams without help.
+#include "rows.h"
+
+namespace ky {
+
+constexpr int64_t kPiece = 1024;
+
+template <class T, bool Stream>
+void add(T* y, const T* a, const T* b, int64_t n) {
+  int64_t i = 0;
+  if (Stream) {
+    const int64_t head = until_aligned(y);
+    if ((i = head < n ? head : n) > 0) store_some(y, load_some(a, i, 0.0f) + load_some(b, i, 0.0f), i);
+  }
+#pragma GCC unroll 4
+  for (; i + kLanes <= n; i += kLanes) {
+    const vf v = load(a + i) + load(b + i);
+    if (Stream) stream(y + i, v); else store(y + i, v);
+  }
+  if (i < n) store_some(y + i, load_some(a + i, n - i, 0.0f) + load_some(b + i, n - i, 0.0f), n - i);
+}
+
+inline void contiguous(const TensorView& t, const char* name) {
+  if (!t.is_contiguous()) TVM_FFI_THROW(ValueError) << name << " must be contiguous";
+  if (t.device().device_type != kDLCPU) TVM_FFI_THROW(ValueError) << name << " must be on the CPU";
+}
+
+void vector_add(TensorView y, TensorView a, TensorView b, int64_t threads, int64_t chunk, int64_t streaming) {
+  same_shape(y, "the output", a, "a");
+  same_shape(b, "b", a, "a");
+  contiguous(y, "the output"), contiguous(a, "a"), contiguous(b, "b");
+  const int64_t n = a.numel();
+  by_type(a, "a", [&](auto element) {
+    using T = decltype(element);
+    T* out = static_cast<T*>(data(y));
+    const T *left = static_cast<const T*>(data(a)), *right = static_cast<const T*>(data(b));
+    const auto run = streaming ? add<T, true> : add<T, false>;
+    spread((n + kPiece - 1) / kPiece, threads, chunk, [&](int64_t begin, int64_t end) {
+      const int64_t from = begin * kPiece, until = end * kPiece < n ? end * kPiece : n;
+      run(out + from, left + from, right + from, until - from);
+      if (streaming) stream_fence();
+    });
+  });
+}
+
+}  // namespace ky
+
+TVM_FFI_DLL_EXPORT_TYPED_FUNC(vector_add, ky::vector_add);
