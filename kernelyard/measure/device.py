@@ -18,11 +18,11 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from kernelyard.errors import StoreFailed
-from kernelyard.measure.state import DeviceState, guard, state
+from kernelyard.measure.state import DeviceState, guard, state, usable_cores
 from kernelyard.registry.home import home
 from kernelyard.registry.spec import DeviceIdentity
 
-__all__ = ["DeviceState", "Holder", "guard", "holders", "lock", "state"]
+__all__ = ["DeviceState", "Holder", "guard", "holders", "lock", "state", "usable_cores"]
 
 
 @dataclass(frozen=True, slots=True)

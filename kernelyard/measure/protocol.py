@@ -25,12 +25,16 @@ WARM_UP_S = {"cpu": 0.05, "cuda": 0.2}
 
 @dataclass(frozen=True)
 class Candidate:
-    """Something to time: a built kernel under a name of its own, on a workload of an op."""
+    """Something to time: a built kernel under a name of its own, on a workload of an op.
+
+    `arguments` makes the sets to call it with, where those are not the op's own inputs (the copy that is a ceiling).
+    """
 
     name: str
     op: Op
     workload: Workload
     executable: Executable
+    arguments: Callable[[], Rotation] | None = None
 
 
 def measure(
@@ -84,8 +88,8 @@ def _stopwatches(candidates: Sequence[Candidate], device_type: str, mode: Mode) 
     rotations: dict[str, Rotation] = {}
     bound = {}
     for candidate in candidates:
-        key = candidate.workload.key()
+        key = candidate.name if candidate.arguments else candidate.workload.key()
         if key not in rotations:
-            rotations[key] = rotation(candidate.op, candidate.workload)
+            rotations[key] = candidate.arguments() if candidate.arguments else rotation(candidate.op, candidate.workload)
         bound[candidate.name] = (candidate.executable, rotations[key])
     return stopwatches(bound, device_type, mode)

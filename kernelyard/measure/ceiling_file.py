@@ -1,0 +1,39 @@
+"""Measured ceilings kept in the home folder, one JSON file for each kind of device. A file that can't be read is measured anew."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from kernelyard.errors import StoreFailed
+from kernelyard.registry.home import home, home_path
+from kernelyard.registry.spec import digest
+
+
+def read(device_key: str) -> dict[str, Any] | None:
+    """What was written for this kind of device; None where nothing was, or nothing that can be read."""
+    try:
+        content = json.loads(_path(home_path(), device_key).read_text())
+    except (OSError, ValueError):
+        return None
+    return content if isinstance(content, dict) and content.get("device_key") == device_key else None
+
+
+def update(device_key: str, values: Mapping[str, Any]) -> None:
+    """Add to the file or replace values in it; a reader sees the old or the new file, never half of one."""
+    path = _path(home(), device_key)
+    content = {**(read(device_key) or {}), **values, "device_key": device_key}
+    partial = path.with_suffix(f".{os.getpid()}.partial")
+    try:
+        path.parent.mkdir(exist_ok=True)
+        partial.write_text(json.dumps(content, indent=1))
+        partial.replace(path)
+    except OSError as error:
+        raise StoreFailed(f"{path} can't be written: {error.strerror}.", do="Set KERNELYARD_HOME to a folder you can write.") from error
+
+
+def _path(folder: Path, device_key: str) -> Path:
+    return folder / "ceilings" / f"{digest(device_key)}.json"
