@@ -67,8 +67,10 @@ def _try_backend(name: str, device: str, quiet: bool) -> dict[str, Any]:
     """Build and check one small kernel of the backend in a process of its own."""
     from kernelyard.registry import registry
     from kernelyard.verify.isolation import Worker
+    from kernelyard.verify.jobs import check_isolated
 
     everything = registry.current()
+    op = everything.op(PROBE_OP)
     answer = everything.backend(name).available(device, "run")
     if not answer:
         return {"backend": name, "status": "unavailable", "reason": answer.reason}
@@ -77,19 +79,13 @@ def _try_backend(name: str, device: str, quiet: bool) -> dict[str, Any]:
         return {"backend": name, "status": "ok", "reason": f"available; it has no {PROBE_OP} kernel to try"}
     if not quiet:
         say(f"trying {kernel.name}")
-    payload = {"op": PROBE_OP, "kernel": kernel.name, "matrix": "smoke", "device": device}
     with Worker() as worker:
-        outcome = worker.run("kernelyard.verify.jobs:check_job", payload, PROBE_LIMIT_S)
-    if outcome.value is None:
-        return {"backend": name, "status": str(outcome.status), "reason": f"{kernel.name}: {outcome.reason}"}
-    failures = outcome.value["failures"]
-    if failures:
-        return {"backend": name, "status": failures[0]["status"], "reason": f"{kernel.name}: {failures[0]['reason']}"}
-    return {
-        "backend": name,
-        "status": "ok",
-        "reason": f"{kernel.name} built and right in {outcome.value['cases']} cases, {outcome.seconds:.1f} s",
-    }
+        report = check_isolated(worker, op, kernel, op.matrix("smoke", device), device, timeout_s=PROBE_LIMIT_S)
+    if not report.ok:
+        status, reason = (report.failures[0].status, report.failures[0].reason) if report.failures else ("unsupported", report.reason)
+        return {"backend": name, "status": str(status), "reason": f"{kernel.name}: {reason}"}
+    seen = f"{kernel.name} built and right in {report.cases} cases, {report.seconds:.1f} s"
+    return {"backend": name, "status": "ok", "reason": seen}
 
 
 def _show(content: dict[str, Any]) -> None:

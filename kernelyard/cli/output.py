@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
@@ -26,6 +27,11 @@ def shape_option(example: str) -> Callable[[F], F]:
 def say(text: str) -> None:
     """One line on stderr."""
     print(text, file=sys.stderr, flush=True)
+
+
+def command_line() -> str:
+    """The command that is running, as a person would repeat it."""
+    return " ".join(["kernelyard", *(shlex.quote(word) for word in sys.argv[1:])])
 
 
 def emit(content: dict[str, Any]) -> None:

@@ -1,0 +1,187 @@
+"""`tune OP...`: find the fastest right kernel and config for each frozen workload, and keep the choice."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from kernelyard.cli.output import (
+    command_line,
+    config_text,
+    device_option,
+    dtype_option,
+    emit,
+    json_option,
+    matrix_option,
+    microseconds,
+    ratio,
+    save_option,
+    say,
+    shape_option,
+    table,
+)
+
+if TYPE_CHECKING:
+    from kernelyard.store.results import ResultRow
+    from kernelyard.tuner.progress import Progress
+    from kernelyard.tuner.report import TuneReport, WorkloadReport
+
+
+@click.command(epilog="Example: kernelyard tune rmsnorm --shape 16x4096 --dtype fp32")
+@click.argument("ops", nargs=-1, required=True, metavar="OP...")
+@click.option("--kernel", "kernels", multiple=True, help="Only this kernel (beside the references); may be given again.")
+@shape_option("16x4096")
+@dtype_option
+@matrix_option
+@click.option("--trials", type=click.IntRange(min=1), help="Trials for each kernel and workload, at most.")
+@click.option("--force", is_flag=True, help="Measure anew, whatever is stored.")
+@click.option("--storage", metavar="URL", help="Database of the trials, instead of the store's own file.")
+@save_option
+@device_option
+@json_option
+def tune(
+    ops: tuple[str, ...],
+    kernels: tuple[str, ...],
+    shapes: tuple[str, ...],
+    dtype: str | None,
+    matrix: str | None,
+    trials: int | None,
+    force: bool,
+    storage: str | None,
+    save: str | None,
+    device: str | None,
+    as_json: bool,
+) -> int:
+    """Search the kernels of each OP on its frozen performance matrix, or on sizes of your own.
+
+    Every config is built, checked and timed in a process of its own; the best are timed once more against plain and compiled
+    torch. What is tuned already is answered from the store; an interrupted run goes on where it was. Exit code 1 when on
+    some workload no config was right.
+    """
+    from kernelyard.cli.workloads import matrices
+    from kernelyard.registry import registry
+    from kernelyard.registry.machine import check_device
+    from kernelyard.tuner.tune import tune as run
+
+    device, everything = check_device(device), registry.current()
+    chosen = matrices(everything, ops, device=device, matrix=matrix, shapes=shapes, dtype=dtype, default="performance")
+    show, reports = _Progress(), []
+    for frozen in chosen:
+        op = everything.op(frozen.op)
+        workloads = [op.workload(point, device) for point in frozen.points]
+        reports.append(run(op, workloads, device, kernels=kernels or None, trials=trials, force=force, storage=storage, matrix=frozen,
+                           progress=show, command=command_line()))  # fmt: skip
+        show.end()
+        if not as_json:
+            _show(reports[-1])
+    if save:
+        say(f"saved {_save(save, reports)}")
+    if as_json:
+        emit(reports[0].to_json() if len(reports) == 1 else {"runs": [report.to_json() for report in reports]})
+    return 1 if any(report.all_failed for report in reports) else 0
+
+
+class _Progress:
+    """Trials on stderr: one line that is written over on a terminal, a line every few seconds elsewhere."""
+
+    def __init__(self, every_s: float = 5.0) -> None:
+        self._every_s, self._last, self._terminal = every_s, 0.0, sys.stderr.isatty()
+
+    def __call__(self, event: Progress) -> None:
+        moment = time.monotonic()
+        passing = event.stage == "trial"
+        if passing and moment - self._last < (0.1 if self._terminal else self._every_s):
+            return
+        self._last = moment
+        if self._terminal:
+            sys.stderr.write(f"\r\033[K{_line(event)}" + ("" if passing else "\n"))
+            sys.stderr.flush()
+        else:
+            say(_line(event))
+
+    def end(self) -> None:
+        """Clear what is left of a line that was being written over."""
+        if self._terminal:
+            sys.stderr.write("\r\033[K")
+
+
+def _line(event: Progress) -> str:
+    where = f"[{event.done}/{event.total}] {event.op} {event.workload}"
+    best = f"best so far {microseconds(event.best_us)} {event.best_kernel}" if event.best_us is not None else ""
+    if event.stage == "trial":
+        eta = f"ETA {event.eta_s:.0f} s" if event.eta_s is not None else ""
+        counts = " ".join(f"{count} {status}" for status, count in event.counts.items())
+        return "; ".join(filter(None, (f"{where}: {event.kernel} {config_text(event.config)}", best, counts, eta)))
+    words = {
+        "waiting": event.message,
+        "cached": "already tuned",
+        "finals": f"finals: the best against plain and compiled torch; {best}".rstrip("; "),
+        "done": f"{event.kernel} {config_text(event.config)}",
+    }
+    return f"{where}: {words[event.stage]}"
+
+
+def _show(report: TuneReport) -> None:
+    title = f"{report.op} on {report.device.name}, matrix {report.matrix_name} ({report.matrix_hash[:8]}), run {report.run_id}"
+    columns = ("workload", "choice", "config", "median >", "95% interval >", "eager >", "compiled >", "vs eager >", "vs compiled >")
+    table(title, columns, [_row(one) for one in report.workloads])
+    for one in report.workloads:
+        remarks = [one.choice.reason, str(one.evidence.get("noisy") or "")]
+        print(f"{one.workload.label()}: " + "; ".join(filter(None, remarks)) + (" (from the store)" if one.from_cache else ""))
+
+
+def _row(one: WorkloadReport) -> tuple[object, ...]:
+    evidence = one.evidence
+    times = evidence["device_time_us"] or {"median": None, "low": None, "high": None}
+    interval = f"{microseconds(times['low'])} to {microseconds(times['high'])}"
+    ratios = (ratio(evidence["speedup_vs_eager"]), ratio(evidence["speedup_vs_compile"]))
+    others = (microseconds(evidence["eager_us"]), microseconds(evidence["compile_us"]))
+    return (
+        one.workload.label(),
+        one.choice.kernel,
+        config_text(one.choice.config),
+        microseconds(times["median"]),
+        interval,
+        *others,
+        *ratios,
+    )
+
+
+def _save(name: str, reports: list[TuneReport]) -> Path:
+    from kernelyard.store.results import save_experiment
+
+    rows = [_result(report, one) for report in reports for one in report.workloads]
+    lines = [f"# {name}", "", f"`{command_line()}`", "", f"Device: {reports[0].device.name} ({reports[0].device.key()})."]
+    lines += ["", "| op | workload | choice | us | vs eager | vs compiled | of ceiling |", "| --- | --- | --- | --- | --- | --- | --- |"]
+    for row, one in zip(rows, (one for report in reports for one in report.workloads), strict=True):
+        ratios = (ratio(one.evidence["speedup_vs_eager"]), ratio(one.evidence["speedup_vs_compile"]))
+        share = "n/a" if row.percent_of_ceiling is None else f"{row.percent_of_ceiling:.0f}%"
+        lines.append("| " + " | ".join((row.op, row.workload, row.kernel, microseconds(row.device_time_us), *ratios, share)) + " |")
+    extra = {"runs": [report.to_json() for report in reports]}
+    return save_experiment(name, rows, device=reports[0].device, command=command_line(), note="\n".join(lines) + "\n", extra=extra)
+
+
+def _result(report: TuneReport, one: WorkloadReport) -> ResultRow:
+    from kernelyard.measure.roofline import limit_us
+    from kernelyard.registry import registry
+    from kernelyard.store.results import ResultRow
+
+    evidence: dict[str, Any] = dict(one.evidence)
+    times, call = evidence["device_time_us"] or {}, evidence["call_time_us"] or {}
+    limit = limit_us(registry.current().op(report.op).cost(one.workload), one.workload.dtype, report.device.type)
+    return ResultRow(
+        report.op,
+        one.workload.label(),
+        one.choice.kernel,
+        dict(one.choice.config),
+        times.get("median"),
+        call.get("median"),
+        times.get("low"),
+        times.get("high"),
+        {name: both["device_us"] for name, both in evidence["baselines"].items()},
+        round(100 * limit / times["median"], 1) if times and limit else None,
+    )
