@@ -1,0 +1,155 @@
+"""A worker process with kernels built, checked and timed in it, seen from the parent: a crash costs one item, never the run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from kernelyard.registry.spec import Config, Status, Timing, Workload, config_key, digest
+from kernelyard.tuner.limits import Limits, Options
+from kernelyard.verify.isolation import Outcome, Worker
+
+LOG_TAIL = 2000
+"""Characters of a failed trial's output that are kept: a compiler's first error or a Python stack fits."""
+
+
+@dataclass(frozen=True)
+class Item:
+    """A kernel with a config on a workload. `patient` ones may build in their first call, as torch.compile does."""
+
+    kernel: str
+    config: Config
+    workload: Workload
+    patient: bool = False
+
+    @property
+    def id(self) -> str:
+        """The same for equal items, in every process."""
+        return digest([self.kernel, config_key(self.config), self.workload.key()])
+
+
+@dataclass(frozen=True)
+class Result:
+    """What became of an item. `timing` is there only where the status is ok and a time was asked for."""
+
+    status: Status
+    reason: str = ""
+    log: str = ""
+    timing: Timing | None = None
+    build_s: float | None = None
+
+
+@dataclass(frozen=True)
+class Finished:
+    """One trial that ended, now or in an earlier run."""
+
+    config: Config
+    result: Result
+
+
+@dataclass(frozen=True)
+class Times:
+    """An interleaved measurement: timings and samples (microseconds, by batch) by item id."""
+
+    protocol: str
+    timings: Mapping[str, Timing]
+    samples: Mapping[str, list[list[float]]]
+    notes: Mapping[str, str]
+
+
+class Bench:
+    """Builds, checks and times items in a worker. Knows what is built in the worker that lives now, and rebuilds after a loss."""
+
+    def __init__(self, worker: Worker, limits: Limits) -> None:
+        self._worker, self._limits = worker, limits
+        self._built: dict[str, float] = {}
+        self._pid: int | None = None
+
+    def prepare(self, item: Item) -> Result:
+        """Build, then check on the item's workload."""
+        built = self._build(item)
+        if built.status is not Status.OK:
+            return built
+        limit = self._limits.compile_s if item.patient else self._limits.check_s
+        outcome = self._run("check_job", {"id": item.id}, limit)
+        if outcome.status is not Status.OK or outcome.value is None:
+            return _failed(outcome)
+        status, reason = Status(outcome.value["status"]), str(outcome.value["reason"])
+        if _poisons(item, status, reason):
+            self._worker.close()
+        return replace(built, status=status, reason=reason, log=_tail(outcome.log) if status is not Status.OK else "")
+
+    def trial(self, item: Item, options: Options) -> Result:
+        """Build, check, time; a wrong item is never timed. Built items of earlier trials are dropped."""
+        result = self.prepare(item)
+        if result.status is not Status.OK:
+            return result
+        timed = self.time([item], options)
+        if isinstance(timed, Result):
+            return replace(timed, build_s=result.build_s)
+        self.keep([])
+        return replace(result, timing=timed.timings[item.id])
+
+    def time(self, items: Sequence[Item], options: Options, mode: str = "device") -> Times | Result:
+        """Time items against each other; a Result says what went wrong for all of them together."""
+        for item in items:
+            built = self._build(item)
+            if built.status is not Status.OK:
+                return built
+        device = items[0].workload.device
+        held = self._run("hold_job", {"device": device}, self._limits.device_wait_s)
+        if held.status is not Status.OK:
+            return _failed(held)
+        payload = {"ids": [item.id for item in items], "device": device, "mode": mode, "options": dict(options)}
+        outcome = self._run("time_job", payload, self._limits.time_s * max(1, len(items) // 2))
+        if outcome.status is not Status.OK or outcome.value is None:
+            return _failed(outcome)
+        value = outcome.value
+        timings = {name: Timing(**timing) for name, timing in value["timings"].items()}
+        return Times(value["protocol"], timings, value["samples"], value["notes"])
+
+    def keep(self, items: Sequence[Item]) -> None:
+        """Drop what else is built, so that memory does not grow with the search."""
+        ids = [item.id for item in items]
+        if set(self._here()) - set(ids):
+            self._run("forget_job", {"keep": ids}, self._limits.check_s)
+            self._built = {name: seconds for name, seconds in self._built.items() if name in ids}
+
+    def _build(self, item: Item) -> Result:
+        if item.id in self._here():
+            return Result(Status.OK, build_s=self._built[item.id])
+        names = {"id": item.id, "op": item.workload.op, "kernel": item.kernel}
+        payload = {**names, "config": dict(item.config), "workload": asdict(item.workload)}
+        outcome = self._run("build_job", payload, self._limits.compile_s if item.patient else self._limits.build_s)
+        if outcome.status is not Status.OK or outcome.value is None:
+            return _failed(outcome)
+        self._here()
+        self._built[item.id] = float(outcome.value["build_s"])
+        return Result(Status.OK, build_s=self._built[item.id])
+
+    def _here(self) -> dict[str, float]:
+        """What is built in the worker of this moment; nothing if that is another one than before."""
+        if self._worker.pid is None or self._worker.pid != self._pid:
+            self._built, self._pid = {}, self._worker.pid
+        return self._built
+
+    def _run(self, job: str, payload: dict[str, Any], limit_s: float) -> Outcome:
+        return self._worker.run(f"kernelyard.tuner.jobs:{job}", payload, limit_s)
+
+
+def _poisons(item: Item, status: Status, reason: str) -> bool:
+    """Whether the process it ran in can't be trusted any more: memory written astray, or a CUDA context after an error.
+
+    Not after every wrong result: a new worker costs 2 s of importing torch, and most wrong configs are only wrong.
+    """
+    return "out of bounds" in reason or (status is Status.CRASHED and item.workload.device == "cuda")
+
+
+def _failed(outcome: Outcome) -> Result:
+    status = outcome.status if outcome.status is not Status.OK else Status.CRASHED
+    return Result(status, outcome.reason, _tail(outcome.log))
+
+
+def _tail(log: str) -> str:
+    return log[-LOG_TAIL:]

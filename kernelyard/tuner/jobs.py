@@ -1,0 +1,84 @@
+"""What runs in the worker process: build, check and time. JSON in, JSON out; built kernels stay in this process by id."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import asdict
+from typing import Any
+
+import torch
+
+from kernelyard.measure import device
+from kernelyard.measure.protocol import PROTOCOL, Candidate, measure
+from kernelyard.registry import registry
+from kernelyard.registry.kernel import Kernel
+from kernelyard.registry.machine import identity
+from kernelyard.registry.spec import Status, TensorSpec, Workload
+from kernelyard.verify.oracle import check_workload
+
+SEEDS = (0, 1)
+"""Two sets of random values: a kernel that happens to be right on one, or that remembers it, is caught by the other."""
+
+_built: dict[str, tuple[Kernel, Candidate]] = {}
+_alone = ExitStack()
+
+
+def encode(workload: Workload) -> dict[str, Any]:
+    """A workload as JSON can hold it."""
+    return asdict(workload)
+
+
+def decode(data: Mapping[str, Any]) -> Workload:
+    """The workload that `encode` was given."""
+    tensors = tuple((name, None if spec is None else TensorSpec(**spec)) for name, spec in data["tensors"])
+    statics, dims = (tuple((name, value) for name, value in data[part]) for part in ("statics", "dims"))
+    return Workload(data["op"], tensors, statics, data["device"], dims)
+
+
+def build_job(payload: dict[str, Any]) -> dict[str, Any]:
+    """Builds {id, op, kernel, config, workload} and keeps it. Raises BuildFailed."""
+    everything, workload = registry.current(), decode(payload["workload"])
+    kernel = everything.kernel(payload["op"], payload["kernel"])
+    start = time.perf_counter()
+    executable = everything.build(kernel, workload, payload["config"])
+    _built[payload["id"]] = kernel, Candidate(payload["id"], everything.op(payload["op"]), workload, executable)
+    return {"build_s": time.perf_counter() - start}
+
+
+def check_job(payload: dict[str, Any]) -> dict[str, Any]:
+    """Checks {id} on its own workload; the first fault met, or ok."""
+    kernel, candidate = _built[payload["id"]]
+    where = torch.device(candidate.workload.device)
+    for seed in SEEDS:
+        result = check_workload(candidate.op, kernel, candidate.executable, candidate.workload, device=where, seed=seed)
+        if result.status is not Status.OK:
+            return {"status": result.status, "reason": result.reason}
+    return {"status": Status.OK, "reason": ""}
+
+
+def hold_job(payload: dict[str, Any]) -> dict[str, Any]:
+    """Waits until this process has {device} alone. A job of its own: waiting for others must not count as a hang."""
+    _alone.enter_context(device.lock(identity(payload["device"]), waiting=lambda message: print(message, flush=True)))
+    return {}
+
+
+def time_job(payload: dict[str, Any]) -> dict[str, Any]:
+    """Times {ids} against each other, interleaved, in {mode} with measure's {options}; lets the device go whatever happens."""
+    with _alone.pop_all():
+        candidates = [_built[name][1] for name in payload["ids"]]
+        measured = measure(candidates, device_type=payload["device"], mode=payload["mode"], **payload["options"])
+    return {
+        "protocol": PROTOCOL,
+        "timings": {name: asdict(measured[name]) for name in payload["ids"]},
+        "samples": {name: [list(batch) for batch in measured.samples[name]] for name in payload["ids"]},
+        "notes": {name: measured.notes(name) for name in payload["ids"]},
+    }
+
+
+def forget_job(payload: dict[str, Any]) -> dict[str, Any]:
+    """Drops built kernels: all but {keep}."""
+    for name in set(_built) - set(payload["keep"]):
+        del _built[name]
+    return {}

@@ -1,0 +1,143 @@
+"""What to try on a workload: which kernels, which configs first, and whether the whole space fits the budget. No torch."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+from kernelyard.errors import KernelyardError, Unsupported
+from kernelyard.registry.kernel import Kernel
+from kernelyard.registry.op import Op
+from kernelyard.registry.registry import Registry
+from kernelyard.registry.spec import Config, Workload, config_key, digest
+from kernelyard.store.records import Entry
+
+MOST_ENUMERATED = 200_000
+"""Combinations that are walked through to count the valid ones: 0.2 s; a larger space is never searched whole."""
+
+NEAR = 2
+"""Stored choices of near shapes that are tried early."""
+
+
+@dataclass(frozen=True)
+class KernelPlan:
+    """One kernel's search: `first` in order, then all of `whole`, or by TPE where that is None, until `budget` trials.
+
+    `excluded` counts the combinations that constraints forbid; known only where the space was walked through.
+    `digest` changes with the kernel's source, its space and the versions its backend names.
+    """
+
+    kernel: Kernel
+    first: tuple[Config, ...]
+    whole: tuple[Config, ...] | None
+    budget: int
+    excluded: int
+    digest: str
+    versions: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Everything for one workload. `references` are timed in finals only; `unchoosable` of them are there to compare with.
+
+    `skipped` has the kernels that can't take part, each with its reason.
+    """
+
+    workload: Workload
+    searches: tuple[KernelPlan, ...]
+    references: tuple[Kernel, ...]
+    unchoosable: frozenset[str]
+    skipped: Mapping[str, str]
+
+    @property
+    def trials(self) -> int:
+        """Trials at most."""
+        return sum(search.budget for search in self.searches)
+
+
+def is_reference(kernel: Kernel, op: Op) -> bool:
+    """Whether it is the op in plain torch, or that compiled: nothing of it is tuned."""
+    return kernel.name == op.fallback or kernel.backend == "compile"
+
+
+def plan(
+    registry: Registry, op: Op, workload: Workload, budget: int, names: Sequence[str] | None = None, stored: Sequence[Entry] = ()
+) -> Plan:
+    """The plan for a workload: kernels named in `names`, or all that can run here, and the references."""
+    searches, references, skipped, unchoosable = [], [], {}, set()
+    for kernel in registry.kernels(op.name):
+        reference = is_reference(kernel, op)
+        if names is not None and kernel.name not in names and not reference:
+            continue
+        reason = _refusal(registry, op, kernel, workload)
+        if reason and _is_baseline(registry, op, kernel, workload):
+            unchoosable.add(kernel.name)
+            references.append(kernel)
+        elif reason:
+            skipped[kernel.name] = reason
+        elif reference:
+            references.append(kernel)
+        else:
+            try:
+                searches.append(_search(registry, kernel, workload, budget, stored))
+            except Exception as error:  # a plugin's own functions (default, hints, constraints) can raise anything
+                skipped[kernel.name] = str(error) if isinstance(error, KernelyardError) else f"{type(error).__name__}: {error}"
+    _refuse_unheeded(names, skipped, workload)
+    references.sort(key=lambda kernel: kernel.name != op.fallback)
+    return Plan(workload, tuple(searches), tuple(references), frozenset(unchoosable), skipped)
+
+
+def _refusal(registry: Registry, op: Op, kernel: Kernel, workload: Workload) -> str:
+    try:
+        answer = registry.can_run(kernel, workload.device) and kernel.support.fits(workload)
+    except Exception as error:  # a plugin's probe or predicate
+        return f"its declaration raises {type(error).__name__}: {error}"
+    return answer.reason if not answer else ""
+
+
+def _is_baseline(registry: Registry, op: Op, kernel: Kernel, workload: Workload) -> bool:
+    """Plain torch that breaks the contract on purpose and so fits no workload: what users write today is worth a time."""
+    fallback = registry.by_op[op.name].get(op.fallback)
+    return fallback is not None and kernel.backend == fallback.backend and kernel.priority < 0 and not kernel.space.parameters
+
+
+def _refuse_unheeded(names: Sequence[str] | None, skipped: Mapping[str, str], workload: Workload) -> None:
+    """A kernel that was asked for by name must take part, or the run says why it can't."""
+    for name in names or ():
+        if name in skipped:
+            raise Unsupported(f"{name} can't be tuned on {workload.label()}: {skipped[name]}.", do="Leave it out, or change the workload.")
+
+
+def _search(registry: Registry, kernel: Kernel, workload: Workload, budget: int, stored: Sequence[Entry]) -> KernelPlan:
+    space = kernel.space
+    walk = space.size <= MOST_ENUMERATED
+    valid = tuple(islice(space.configs(workload), budget + 1)) if walk else ()
+    if walk and not valid:
+        raise Unsupported("no config of its space keeps the constraints on this workload.")
+    whole = valid if walk and len(valid) <= budget else None
+    wanted = [*space.hints_for(workload), *near_configs(kernel, workload, stored)]
+    first = {config_key(config): config for config in wanted if space.allows(config, workload)}
+    versions = dict(registry.builder(kernel.backend).versions())
+    identity = digest([kernel.source_hash(), space.hash(), versions])
+    excluded = space.size - len(whole) if whole is not None else 0
+    return KernelPlan(kernel, tuple(first.values()), whole, len(whole) if whole is not None else budget, excluded, identity, versions)
+
+
+def near_configs(kernel: Kernel, workload: Workload, stored: Sequence[Entry]) -> list[Config]:
+    """Configs that won for this kernel on the nearest stored shapes of the same dtype."""
+    choices = [
+        (_distance(workload.shapes, entry.shapes), entry.choice.config)
+        for entry in stored
+        if entry.choice is not None and entry.choice.kernel == kernel.name and entry.dtype == workload.dtype
+    ]
+    near = sorted((pair for pair in choices if math.isfinite(pair[0])), key=lambda pair: pair[0])
+    return [config for _, config in near[:NEAR]]
+
+
+def _distance(a: Mapping[str, Sequence[int]], b: Mapping[str, Sequence[int]]) -> float:
+    """Doublings between two sets of shapes; infinite where they don't compare."""
+    if {name: len(shape) for name, shape in a.items()} != {name: len(shape) for name, shape in b.items()}:
+        return math.inf
+    return sum(abs(math.log2((x + 1) / (y + 1))) for name in a for x, y in zip(a[name], b[name], strict=True))

@@ -1,0 +1,96 @@
+"""The measured part of a run: a worker, the store and the trials' storage, opened only when something must be measured."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from optuna.storages import RDBStorage
+
+from kernelyard.measure.measured import PROTOCOL
+from kernelyard.registry.spec import Config, digest
+from kernelyard.store.database import Store, open_store
+from kernelyard.store.records import Run
+from kernelyard.store.results import commit, versions
+from kernelyard.tuner import finals, keeping, studies
+from kernelyard.tuner import search as searching
+from kernelyard.tuner.answers import Asked, from_store
+from kernelyard.tuner.bench import Bench, Finished, Item, Result
+from kernelyard.tuner.locks import alone, lock_path
+from kernelyard.tuner.plan import KernelPlan, Plan
+from kernelyard.tuner.progress import Tracker
+from kernelyard.tuner.report import WorkloadReport
+from kernelyard.verify.isolation import Worker
+
+
+@dataclass
+class Session:
+    """One run's measuring: search every kernel, play finals, store the choice."""
+
+    asked: Asked
+    store: Store
+    trials: RDBStorage
+    bench: Bench
+
+    def workload(self, plan: Plan, tracker: Tracker) -> WorkloadReport:
+        """One workload, alone among processes of this home; answered from the store if another tuned it meanwhile."""
+        asked = self.asked
+        path = lock_path("tune", digest([asked.op.name, plan.workload.key(), asked.device.key(), keeping.MODE]))
+        with alone(path, lambda: tracker.say("waiting", message="another process is tuning this workload; its choice will be used")):
+            report = None if asked.force else from_store(asked, plan)
+            if report is not None:
+                tracker.skip(plan.trials)
+                tracker.say("cached")
+                return report
+            return self._tuned(plan, tracker)
+
+    def _tuned(self, plan: Plan, tracker: Tracker) -> WorkloadReport:
+        finished = {search.kernel.name: self._searched(search, plan, tracker) for search in plan.searches}
+        tracker.say("finals")
+        finalists = finals.lineup(plan, self.asked.op, finished)
+        self.bench.keep([finalist.item for finalist in finalists])
+        outcome = finals.play(self.bench, self.asked.op, finalists, self.asked.limits)
+        self.bench.keep([])
+        report = keeping.keep(self.asked, self.store, plan, finished, outcome)
+        tracker.say("done", report.choice.kernel, report.choice.config)
+        return report
+
+    def _searched(self, search: KernelPlan, plan: Plan, tracker: Tracker) -> list[Finished]:
+        name = search.kernel.name
+
+        def run(config: Config) -> Result:
+            return self.bench.trial(Item(name, config, plan.workload), self.asked.limits.trial)
+
+        def ended(config: Config, result: Result, resumed: bool) -> None:
+            time_us = result.timing.median_us if result.timing is not None else None
+            tracker.ended(name, config, result.status, time_us, resumed=resumed)
+
+        with studies.failures(self.asked.storage or str(self.store.path)):
+            sampler = searching.sampler(search)
+            study = studies.open_study(self.trials, search.kernel, self._key(search, plan), sampler, anew=self.asked.force)
+            return searching.search(study, search, plan.workload, run, ended)
+
+    def _key(self, search: KernelPlan, plan: Plan) -> dict[str, Any]:
+        """All that a trial's time depends on."""
+        op, kernel = self.asked.op, search.kernel
+        return {
+            "op": op.name, "label": plan.workload.label(), "workload": plan.workload.key(), "kernel": kernel.name,
+            "device": self.asked.device.key(), "mode": keeping.MODE, "protocol": PROTOCOL, "contract": op.contract_hash(),
+            "source": kernel.source_hash(), "space": kernel.space.hash(), "versions": dict(search.versions),
+        }  # fmt: skip
+
+
+@contextmanager
+def opened(asked: Asked) -> Iterator[Session]:
+    """A session; its worker is gone when it ends."""
+    with open_store() as store, Worker() as worker:
+        trials = studies.open_storage(asked.storage or f"sqlite:///{store.path}")
+        store.save_run(_run(asked))
+        yield Session(asked, store, trials, Bench(worker, asked.limits))
+
+
+def _run(asked: Asked) -> Run:
+    title = f"tune {asked.op.name} on {asked.device.name}"
+    return Run(asked.run_id, "tune", title, asked.command, asked.device, *asked.matrix_identity, versions(), commit())

@@ -1,0 +1,140 @@
+"""Optuna's studies as the tuner keeps them: one for a kernel on a workload under everything that its times depend on.
+
+Every finished trial is committed when it ends, so that a kill loses only the trial that ran. A trial left running by
+a process that is gone is closed: as finished if its result had been written, else as failed, and its config is tried anew.
+"""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict
+from typing import Any
+
+import optuna
+from optuna.distributions import BaseDistribution, CategoricalDistribution
+from optuna.samplers import BaseSampler
+from optuna.storages import RDBStorage
+from optuna.study import Study
+from optuna.trial import FrozenTrial, Trial, TrialState
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
+
+from kernelyard.errors import StoreFailed, UsageError
+from kernelyard.registry.kernel import Kernel
+from kernelyard.registry.space import ConfigSpace
+from kernelyard.registry.spec import Config, Status, Timing, config_key, digest
+from kernelyard.store.files import BUSY_S, file_lock
+from kernelyard.tuner import process
+from kernelyard.tuner.bench import Finished, Result
+from kernelyard.tuner.locks import lock_path
+
+optuna.logging.set_verbosity(optuna.logging.ERROR)
+logging.getLogger("alembic").setLevel(logging.WARNING)
+
+RESULT, OWNER = "result", "owner"
+
+
+def open_storage(url: str) -> RDBStorage:
+    """Optuna's storage at a URL, created by one process at a time. Raises UsageError, StoreFailed."""
+    try:
+        parsed = make_url(url)
+        sqlite = parsed.get_backend_name() == "sqlite"
+        engine = {"connect_args": {"timeout": BUSY_S}} if sqlite else {}
+        with file_lock(lock_path("storage", digest(url))), failures(parsed.render_as_string(hide_password=True)):
+            return RDBStorage(url, engine_kwargs=engine)
+    except (ArgumentError, NoSuchModuleError) as error:
+        reads = "It reads sqlite:///file.db or postgresql+psycopg://host/name."
+        raise UsageError(f"--storage {url!r} is no database URL.", exists=reads) from error
+    except ImportError as error:
+        raise UsageError(f"--storage {parsed.drivername} needs a driver: {error}.", do="pip install 'kernelyard[postgresql]'") from error
+
+
+@contextmanager
+def failures(where: str) -> Iterator[None]:
+    """Optuna's and SQLAlchemy's errors as StoreFailed, in one line."""
+    try:
+        yield
+    except (optuna.exceptions.StorageInternalError, SQLAlchemyError) as error:
+        cause = error.__cause__ or getattr(error, "orig", None) or error
+        raise StoreFailed(f"the trials' storage {where} can't be used: {str(cause).splitlines()[0]}.") from error
+    except RuntimeError as error:
+        if "optuna storage upgrade" not in str(error):
+            raise
+        raise StoreFailed(f"{where} was written by another version of Optuna.", do=f"optuna storage upgrade --storage {where}") from error
+
+
+def open_study(storage: RDBStorage, kernel: Kernel, key: Mapping[str, Any], sampler: BaseSampler, *, anew: bool) -> Study:
+    """The newest study under a key, or with `anew` one more. `key` is all that its times depend on."""
+    name = f"{key['op']} {key['label']} {kernel.name} {digest(dict(key))}"
+    taken = {study.study_name for study in storage.get_all_studies()}
+    generation = 1
+    while f"{name} #{generation + 1}" in taken:
+        generation += 1
+    generation += anew and f"{name} #{generation}" in taken
+    study = optuna.create_study(storage=storage, study_name=f"{name} #{generation}", sampler=sampler, load_if_exists=True)
+    if not study.user_attrs:
+        study.set_user_attr("key", dict(key))
+    return study
+
+
+def distributions(space: ConfigSpace) -> dict[str, BaseDistribution]:
+    """A space for Optuna."""
+    return {parameter.name: CategoricalDistribution(parameter.values) for parameter in space.parameters}
+
+
+def recover(study: Study) -> list[Finished]:
+    """Close what dead processes left running; everything that is finished, each config once."""
+    for trial in study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
+        if not process.lives(trial.user_attrs.get(OWNER, {})):
+            _close(study, trial)
+    finished: dict[str, Finished] = {}
+    for trial in study.get_trials(deepcopy=False, states=(TrialState.COMPLETE, TrialState.PRUNED)):
+        if RESULT in trial.user_attrs:
+            finished.setdefault(config_key(trial.params), Finished(dict(trial.params), _result(trial.user_attrs[RESULT])))
+    return list(finished.values())
+
+
+def _close(study: Study, trial: FrozenTrial) -> None:
+    if RESULT in trial.user_attrs:
+        tell(study, trial.number, _result(trial.user_attrs[RESULT]))
+    else:
+        study.tell(trial.number, state=TrialState.FAIL)
+
+
+def ask(study: Study, space: Mapping[str, BaseDistribution], config: Config | None = None) -> tuple[Trial, Config]:
+    """A new trial, of the config if one is given; marked as this process's."""
+    if config is not None:
+        study.enqueue_trial(dict(config))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Optuna's about experimental parts, on every call
+        trial = study.ask(dict(space))
+    trial.set_user_attr(OWNER, process.me())
+    return trial, dict(trial.params)
+
+
+def finish(study: Study, trial: Trial, result: Result) -> None:
+    """Write what became of a trial, then end it."""
+    trial.set_user_attr(RESULT, {**asdict(result), "status": str(result.status)})
+    tell(study, trial.number, result)
+
+
+def tell(study: Study, number: int, result: Result) -> None:
+    """End a trial. What did not work is 'pruned' for Optuna: TPE then keeps away from it, where it would forget a failed one."""
+    if result.timing is not None:
+        study.tell(number, result.timing.median_us)
+    else:
+        study.tell(number, state=TrialState.PRUNED)
+
+
+def abandon(study: Study, trial: Trial, why: str) -> None:
+    """End a trial that was not tried."""
+    trial.set_user_attr("abandoned", why)
+    study.tell(trial.number, state=TrialState.FAIL)
+
+
+def _result(values: Mapping[str, Any]) -> Result:
+    timing = values.get("timing")
+    return Result(Status(values["status"]), values["reason"], values["log"], Timing(**timing) if timing else None, values.get("build_s"))

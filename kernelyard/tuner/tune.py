@@ -1,0 +1,76 @@
+"""Tuning one op over its workloads: what is stored and holds is the answer; the rest is measured, one workload after another."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kernelyard.errors import Interrupted, UsageError
+from kernelyard.registry import registry as registries
+from kernelyard.registry.machine import identity
+from kernelyard.registry.op import Matrix, Op
+from kernelyard.registry.spec import Workload, digest
+from kernelyard.store.choices import listed
+from kernelyard.tuner.answers import Asked, from_store
+from kernelyard.tuner.limits import BUDGET, Limits
+from kernelyard.tuner.plan import plan
+from kernelyard.tuner.progress import Listener, Tracker, nobody
+from kernelyard.tuner.report import TuneReport, WorkloadReport
+
+
+def tune(
+    op: Op,
+    workloads: Sequence[Workload],
+    device_type: str,
+    *,
+    kernels: Sequence[str] | None = None,
+    trials: int | None = None,
+    force: bool = False,
+    storage: str | None = None,
+    matrix: Matrix | None = None,
+    progress: Listener = nobody,
+    command: str = "",
+    limits: Limits | None = None,
+) -> TuneReport:
+    """Tune every workload; what is already tuned, and still holds, is answered from the store.
+
+    kernels    only these, with the references; UnknownName or Unsupported where one can't be
+    trials     for each kernel and workload, at most; a space with so few valid configs is searched whole
+    force      searches anew, whatever is stored
+    storage    a database URL for the trials, instead of the store's own file
+    Raises Interrupted on Ctrl-C, with every finished trial and workload kept.
+    """
+    if trials is not None and trials < 1:
+        raise UsageError(f"{trials} trials were asked for.", do="Ask for at least 1.")
+    everything, device = registries.current(), identity(device_type)
+    for name in kernels or ():
+        everything.kernel(op.name, name)
+    asked = Asked(op, everything, device, kernels, trials or BUDGET, force, storage, matrix, command, limits or Limits())
+    near = listed(op.name) if not force else []
+    plans = [plan(everything, op, workload, asked.budget, kernels, near) for workload in workloads]
+    reports: list[WorkloadReport | None] = [None if force else from_store(asked, one) for one in plans]
+    missing = [i for i, report in enumerate(reports) if report is None]
+    tracker = Tracker(op.name, sum(plans[i].trials for i in missing), progress)
+    for i in sorted(set(range(len(plans))) - set(missing)):
+        tracker.begin(plans[i].workload)
+        tracker.say("cached")
+    if missing:
+        from kernelyard.tuner.session import opened
+
+        try:
+            with opened(asked) as session:
+                for i in missing:
+                    tracker.begin(plans[i].workload)
+                    reports[i] = session.workload(plans[i], tracker)
+        except KeyboardInterrupt:
+            again = "The same command goes on from there."
+            raise Interrupted(f"tuning {op.name} was stopped.", exists=tracker.so_far(), do=again) from None
+    return _report(asked, [report for report in reports if report is not None])
+
+
+def _report(asked: Asked, reports: Sequence[WorkloadReport]) -> TuneReport:
+    """The run id is this run's; the stored one's where nothing was measured and all came of one run."""
+    runs = {report.choice.run_id for report in reports}
+    run_id = runs.pop() if len(runs) == 1 and all(report.from_cache for report in reports) else asked.run_id
+    name, content = asked.matrix_identity
+    content = content or digest([report.workload.key() for report in reports])
+    return TuneReport(asked.op.name, run_id, asked.device, name, content, tuple(reports))

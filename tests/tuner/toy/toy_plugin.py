@@ -1,0 +1,126 @@
+"""An op whose kernels misbehave on request: y = 2 x. `work` makes a config slower without making it wrong."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from kernelyard.errors import BuildFailed
+from kernelyard.registry.backend import Backend, Executable, writing
+from kernelyard.registry.discovery import Plugin
+from kernelyard.registry.kernel import Kernel, Support
+from kernelyard.registry.lazy import torch
+from kernelyard.registry.op import Op, Point
+from kernelyard.registry.space import ConfigSpace, Constraint, Parameter
+from kernelyard.registry.spec import YES, Answer, Config, Cost, TensorSpec, Tolerance, Workload
+
+EVERYWHERE = Support(("cpu",), ("float32",))
+
+
+def _into(config: Config) -> Callable[..., None]:
+    behaviour, work = config.get("behaviour", "right"), int(config.get("work", 1))
+
+    def into(outputs: Any, x: Any) -> None:
+        for _ in range(work):
+            torch.mul(x, 2, out=outputs[0])
+        if behaviour == "wrong":
+            outputs[0].add_(1)
+        elif behaviour == "raise":
+            raise RuntimeError("this kernel always raises")
+        elif behaviour == "segfault":
+            import ctypes
+
+            ctypes.string_at(0)
+        elif behaviour == "hang":
+            while True:
+                pass
+        elif behaviour == "exit":
+            os._exit(7)
+
+    return into
+
+
+class Builder:
+    """Builds nothing, and writes one line a build where TOY_LOG says."""
+
+    def versions(self) -> Mapping[str, str]:
+        return {"toy": os.environ.get("TOY_VERSION", "1")}
+
+    def build(self, op: Op, kernel: Kernel, workload: Workload, config: Config) -> Executable:
+        if "TOY_LOG" in os.environ:
+            with Path(os.environ["TOY_LOG"]).open("a") as log:
+                log.write(f"{kernel.name} {dict(config)}\n")
+        if config.get("behaviour") == "build_failed":
+            raise BuildFailed("the toy does not compile.", log="toy.c:1: error: no such toy")
+        work = 40 if kernel.name == "toy.eager" else config.get("work", 1)
+        return writing(op, _into({**config, "work": work}))
+
+
+builder = Builder()
+
+
+def probe(device: str, purpose: str) -> Answer:
+    return YES
+
+
+def unused(workload: Workload, config: Config) -> None:
+    """Every kernel's entry; the builder needs none."""
+
+
+def _kernel(name: str, op: str = "twice", **more: Any) -> Kernel:
+    return Kernel(name, op, "toy", "twice x", "toy_plugin:unused", EVERYWHERE, **more)
+
+
+def _behaviours(*values: str) -> Parameter:
+    return Parameter("behaviour", values, "what the test is about")
+
+
+def _op(name: str) -> Op:
+    return Op(
+        name=name,
+        summary="twice x",
+        schema="(Tensor x) -> Tensor",
+        dims=("n",),
+        dtypes=("float32",),
+        tensors=lambda sizes, dtype, statics: {"x": TensorSpec((sizes["n"],), dtype)},
+        sizes=lambda specs: {"n": specs["x"].numel},  # type: ignore[union-attr]
+        validate=lambda x: None,
+        empty=lambda x: (torch.empty_like(x),),
+        reference=lambda x: x * 2,
+        inputs=lambda workload, generator: (torch.randn(workload["x"].shape, generator=generator),),
+        tolerance=lambda workload: Tolerance(1e-6, 0.0, "one rounding"),
+        cost=lambda workload: Cost(8 * workload["x"].numel, workload["x"].numel),
+        matrices={"performance/cpu": (Point((20_000,), "float32"), Point((40_000,), "float32"))},
+        filled=("x",),
+        collapse=1,
+        fallback="toy.eager",
+    )
+
+
+WORK = Parameter("work", (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12), "how slow")
+plugin = Plugin(
+    name="toy",
+    ops=(_op("twice"), _op("hopeless"), _op("many"), _op("plain")),
+    backends=(Backend("toy", "a toy", ("cpu",), "toy_plugin:probe", "toy_plugin:builder"),),
+    kernels=(
+        _kernel("toy.eager"),
+        _kernel(
+            "toy.tuned",
+            space=ConfigSpace(
+                (
+                    _behaviours("right", "wrong", "raise", "segfault", "hang", "exit", "build_failed"),
+                    Parameter("work", (20, 1), "the default is slow"),
+                ),
+                (Constraint(lambda c, w: c["behaviour"] == "right" or c["work"] == 1, "misbehaviour needs no work"),),
+            ),
+        ),
+        _kernel("toy.other", space=ConfigSpace()),
+        _kernel("toy.eager", "hopeless"),
+        _kernel("toy.tuned", "hopeless", space=ConfigSpace((_behaviours("wrong", "raise", "build_failed"),))),
+        _kernel("toy.eager", "many"),
+        _kernel("toy.tuned", "many", space=ConfigSpace((WORK,), default=lambda workload: {"work": 3}, hints=lambda workload: ({"work": 5},))),
+        _kernel("toy.eager", "plain"),
+    ),
+)
