@@ -15,7 +15,7 @@ from kernelyard.registry import choices
 if TYPE_CHECKING:
     from kernelyard import ops as ops
     from kernelyard.registry.dispatch import Selection as Selection
-    from kernelyard.registry.dispatch import use as use
+    from kernelyard.registry.pins import use as use
 
 __version__ = "0.1.0"
 __all__ = ["explain", "ops", "use"]
@@ -29,7 +29,7 @@ def explain(op: str, *args: Any, **kwargs: Any) -> Selection:
 
     contract = registry.current().op(op)
     bound = contract.bind(args, kwargs)
-    contract.validate(*bound)
+    contract.check(bound)
     return dispatch.select(contract, contract.workload_of(bound))
 
 
@@ -39,7 +39,7 @@ def __getattr__(name: str) -> Any:
 
         return importlib.import_module("kernelyard.ops")
     if name == "use":
-        from kernelyard.registry.dispatch import use
+        from kernelyard.registry.pins import use
 
         return use
     raise AttributeError(f"kernelyard has no '{name}'. Public: {', '.join(__all__)}.")

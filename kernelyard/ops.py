@@ -5,26 +5,42 @@ An attribute is made when it is first asked for, from the contract of that name;
 
 from __future__ import annotations
 
+import threading as _threading
 from typing import TYPE_CHECKING
 
-from kernelyard.registry import registry
+from kernelyard.registry import registry as _registry
 
 if TYPE_CHECKING:
-    from kernelyard.registry.dispatch import Operator
+    from kernelyard.registry.operator import Operator
+
+_made: list[str] = []
+_lock = _threading.RLock()
 
 
 def __getattr__(name: str) -> Operator:
     if name.startswith("_"):
         raise AttributeError(name)
-    table = registry.current()
-    if name not in table.ops:
-        raise AttributeError(f"kernelyard.ops has no '{name}'. There are: {', '.join(sorted(table.ops))}.")
-    from kernelyard.registry.dispatch import Operator
+    ops = _registry.current().ops
+    if name not in ops:
+        raise AttributeError(f"kernelyard.ops has no '{name}'. There are: {', '.join(sorted(ops))}.")
+    from kernelyard.registry.operator import Operator
 
-    operator = Operator(table.ops[name])
-    globals()[name] = operator
-    return operator
+    with _lock:  # torch knows one operator of a name: two threads must not both define it
+        if name not in globals():
+            globals()[name] = Operator(ops[name])
+            _made.append(name)
+        operator: Operator = globals()[name]
+        return operator
 
 
 def __dir__() -> list[str]:
-    return sorted(registry.current().ops)
+    return sorted(_registry.current().ops)
+
+
+def _forget() -> None:
+    """Plugins have changed, and with them perhaps what a name means."""
+    while _made:
+        globals().pop(_made.pop(), None)
+
+
+_registry.on_reset.append(_forget)

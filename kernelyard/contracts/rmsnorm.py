@@ -3,25 +3,30 @@
 Source: Zhang and Sennrich, "Root Mean Square Layer Normalization" (2019), equation 4; eps inside the root, as
 torch.nn.functional.rms_norm and every Llama has it.
 
+Offset. 0 in Llama, 1 in Gemma, whose weights are stored less 1; added in float32.
+
 Casting. 'fp32' (torch and Gemma): everything in float32, one rounding at the end. 'llama' (Hugging Face Llama): x is
 normalised in float32 and rounded to its own dtype, then multiplied by the weight in that dtype.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from kernelyard.contracts.rows import ALL_DTYPES, EPSILON, random_tensor, row_matrices
 from kernelyard.errors import InvalidInput
 from kernelyard.registry.lazy import torch
-from kernelyard.registry.op import Gradient, Op
+from kernelyard.registry.op import Gradient, Op, Point
 from kernelyard.registry.spec import Cost, Scalar, TensorSpec, Tolerance, Workload
 
 if TYPE_CHECKING:
     from torch import Generator, Tensor
 
 CASTING = ("fp32", "llama")
+EPS = 1e-5
+"""Of the typical inputs; Llama 3 has it. Not the default of the schema, so that a kernel with that built in is wrong."""
 
 
 def _tensors(sizes: Mapping[str, int], dtype: str, statics: Mapping[str, Scalar]) -> dict[str, TensorSpec | None]:
@@ -31,8 +36,7 @@ def _tensors(sizes: Mapping[str, int], dtype: str, statics: Mapping[str, Scalar]
 def _sizes(specs: Mapping[str, TensorSpec | None]) -> dict[str, int]:
     x = specs["x"]
     assert x is not None
-    cols = x.shape[-1]
-    return {"rows": x.numel // cols if cols else 0, "cols": cols}
+    return {"rows": math.prod(x.shape[:-1]), "cols": x.shape[-1]}
 
 
 def validate(x: Tensor, w: Tensor | None, eps: float, offset: float, casting: str) -> None:
@@ -65,8 +69,9 @@ def _empty(x: Tensor, w: Tensor | None, eps: float, offset: float, casting: str)
 
 def _inputs(workload: Workload, generator: Generator) -> tuple[Any, ...]:
     statics = dict(workload.statics)
-    w = random_tensor(workload["w"], generator, mean=1.0, std=0.3) if workload.has("w") else None
-    return random_tensor(workload["x"], generator), w, 1e-6, 0.0, statics["casting"]
+    offset = float(statics.get("offset", 0.0))
+    w = random_tensor(workload["w"], generator, mean=1.0 - offset, std=0.3) if workload.has("w") else None
+    return random_tensor(workload["x"], generator), w, EPS, offset, statics["casting"]
 
 
 def _tolerance(workload: Workload) -> Tolerance:
@@ -104,13 +109,21 @@ def _backward(saved: tuple[Any, ...], grads: tuple[Any, ...]) -> tuple[Any, ...]
     return dx.to(x.dtype), dw, None, None, None
 
 
+def _matrices() -> dict[str, tuple[Point, ...]]:
+    """Those of rows, and the other meanings of the op: Llama's casting and Gemma's offset."""
+    meanings: tuple[tuple[tuple[str, Scalar], ...], ...] = ((("casting", "llama"),), (("offset", 1.0),))
+    others = tuple(Point(shape, dtype, statics=m) for shape in ((7, 129), (33, 1024)) for dtype in ALL_DTYPES for m in meanings)
+    frozen = row_matrices()
+    return {**frozen, "correctness": frozen["correctness"] + others, "smoke": frozen["smoke"] + others[: len(others) // 2]}
+
+
 RMSNORM = Op(
     name="rmsnorm",
     summary="root-mean-square normalisation of rows, times a weight",
     schema="(Tensor x, Tensor? w=None, float eps=1e-06, *, float offset=0.0, str casting='fp32') -> Tensor",
     dims=("rows", "cols"),
     dtypes=ALL_DTYPES,
-    statics=("casting",),
+    statics=("offset", "casting"),
     tensors=_tensors,
     sizes=_sizes,
     validate=validate,
@@ -119,7 +132,7 @@ RMSNORM = Op(
     inputs=_inputs,
     tolerance=_tolerance,
     cost=_cost,
-    matrices=row_matrices(),
+    matrices=_matrices(),
     filled=("x",),
     edges=("zeros", "repeated", "large", "denormal", "nan", "inf"),
     collapse=2,

@@ -6,6 +6,7 @@ Source of the shift by the maximum: Milakov and Gimelshein, "Online normalizer c
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -26,8 +27,7 @@ def _tensors(sizes: Mapping[str, int], dtype: str, statics: Mapping[str, Scalar]
 def _sizes(specs: Mapping[str, TensorSpec | None]) -> dict[str, int]:
     x = specs["x"]
     assert x is not None
-    cols = x.shape[-1]
-    return {"rows": x.numel // cols if cols else 0, "cols": cols}
+    return {"rows": math.prod(x.shape[:-1]), "cols": x.shape[-1]}
 
 
 def validate(x: Tensor) -> None:
@@ -40,9 +40,8 @@ def validate(x: Tensor) -> None:
 
 def reference(x: Tensor) -> Tensor:
     """The meaning, in the precision of x."""
-    y = torch.softmax(x, -1)
     dead = (x == -torch.inf).all(-1, keepdim=True)
-    return torch.where(dead, torch.zeros((), dtype=y.dtype, device=y.device), y)
+    return torch.softmax(x.masked_fill(dead, 0.0), -1).masked_fill(dead, 0.0)  # masked before too: else its derivative is NaN
 
 
 def _empty(x: Tensor) -> tuple[Tensor, ...]:

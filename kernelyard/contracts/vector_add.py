@@ -66,7 +66,7 @@ def _saved(args: tuple[Any, ...], outputs: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def _backward(saved: tuple[Any, ...], grads: tuple[Any, ...]) -> tuple[Any, ...]:
-    return grads[0], grads[0].clone()
+    return grads[0].clone(), grads[0].clone()  # neither may alias the other, or the caller's
 
 
 VECTOR_ADD = Op(

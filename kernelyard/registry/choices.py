@@ -5,9 +5,8 @@ The registry knows no store. `connect` names the function that looks one up; `ke
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
-from kernelyard.registry.kernel import Kernel
 from kernelyard.registry.lazy import load
 from kernelyard.registry.machine import identity
 from kernelyard.registry.op import Op
@@ -42,19 +41,22 @@ def holds(choice: Choice, op: Op, registry: Registry) -> Answer:
     if choice.kernel not in table:
         return no(f"stale: kernel {choice.kernel} is not installed any more")
     kernel = table[choice.kernel]
-    current = {
-        "the contract of the op": (choice.contract_hash, op.contract_hash()),
-        "the kernel's source": (choice.source_hash, kernel.source_hash()),
-        "the kernel's config space": (choice.space_hash, kernel.space.hash()),
-    }
+    try:
+        current = {
+            "the contract of the op": (choice.contract_hash, op.contract_hash()),
+            "the kernel's source": (choice.source_hash, kernel.source_hash()),
+            "the kernel's config space": (choice.space_hash, kernel.space.hash()),
+        }
+        versions = registry.builder(kernel.backend).versions()
+    except Exception as error:  # a source file that is gone, a backend that does not import: the choice is a miss
+        return no(f"stale: what it was tuned with can't be read now: {type(error).__name__}: {error}")
     for what, (then, now) in current.items():
         if then != now:
             return no(f"stale: {what} has changed since it was tuned")
-    return _versions_hold(choice, kernel, registry)
+    return _versions_hold(choice, versions)
 
 
-def _versions_hold(choice: Choice, kernel: Kernel, registry: Registry) -> Answer:
-    versions = registry.builder(kernel.backend).versions()
+def _versions_hold(choice: Choice, versions: Mapping[str, str]) -> Answer:
     for name in sorted({*versions, *choice.versions}):
         then, now = choice.versions.get(name, "none"), versions.get(name, "none")
         if then != now:

@@ -6,11 +6,14 @@
 
 from __future__ import annotations
 
+import itertools
 import os
+import re
 import time
 import traceback
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import ModuleType
 
 from kernelyard.errors import PluginFailed, UsageError
@@ -87,29 +90,30 @@ def entry_points() -> tuple[tuple[EntryPoint, ...], tuple[Problem, ...]]:
     """Every entry point of the group, once; those that can't even be read as problems."""
     import importlib_metadata
 
-    found: dict[tuple[str, str, str], EntryPoint] = {}
+    found: dict[str, list[EntryPoint]] = {}
     problems = []
     for distribution in importlib_metadata.distributions():
         try:
-            name = distribution.metadata["Name"] or "unknown"
-            for point in distribution.entry_points.select(group=GROUP):
-                entry = EntryPoint(point.name, point.value, _normal(name), distribution.version)
-                found.setdefault((point.name, point.value, entry.distribution), entry)
+            # Most distributions have no entry point here: their metadata, 1 ms each, is not read.
+            if points := distribution.entry_points.select(group=GROUP):
+                name = _normal(distribution.metadata["Name"])
+                # Listed twice (an old dist-info left behind): the first on the path is what Python imports.
+                found.setdefault(name, [EntryPoint(p.name, p.value, name, distribution.version) for p in points])
         except Exception as error:  # a stale or malformed dist-info can raise anything
             path = getattr(distribution, "_path", "a distribution")
-            problems.append(Problem(str(path), str(path), f"its metadata can't be read: {type(error).__name__}: {error}"))
-    points = sorted((*found.values(), *_extra()), key=lambda p: (not p.built_in, p.distribution, p.name))
-    return tuple(points), tuple(problems)
+            problems.append(Problem(Path(path).name, str(path), f"its metadata can't be read: {type(error).__name__}: {error}"))
+    every = dict.fromkeys([*itertools.chain(*found.values()), *_extra()])
+    return tuple(sorted(every, key=lambda p: (not p.built_in, p.distribution, p.name))), tuple(problems)
 
 
 def _normal(name: str) -> str:
-    return name.lower().replace("_", "-").replace(".", "-")
+    return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def _extra() -> Iterable[EntryPoint]:
     """KERNELYARD_EXTRA_PLUGINS='module:attribute,...' adds plugins that no distribution declares."""
-    for value in filter(None, os.environ.get(EXTRA, "").split(",")):
-        yield EntryPoint(value.partition(":")[0].rpartition(".")[2], value.strip(), EXTRA)
+    for value in filter(None, (word.strip() for word in os.environ.get(EXTRA, "").split(","))):
+        yield EntryPoint(value.partition(":")[0].rpartition(".")[2], value, EXTRA)
 
 
 def allowed(points: Iterable[EntryPoint]) -> tuple[EntryPoint, ...]:
@@ -119,11 +123,14 @@ def allowed(points: Iterable[EntryPoint]) -> tuple[EntryPoint, ...]:
     denied = {word[1:] for word in words if word.startswith("-")}
     wanted = {word for word in words if not word.startswith("-")}
     known = {p.name for p in points} | {p.distribution for p in points}
-    if unknown := (denied | wanted) - known:
+    if unknown := {word for word in denied | wanted if not {word, _normal(word)} & known}:
         installed = ", ".join(sorted(known)) or "none"
         raise UsageError(f"KERNELYARD_PLUGINS names {', '.join(sorted(unknown))}.", exists=f"Installed: {installed}.")
-    kept = [p for p in points if not {p.name, p.distribution} & denied]
-    return tuple(p for p in kept if not wanted or p.built_in or {p.name, p.distribution} & wanted)
+    return tuple(p for p in points if not _named(p, denied) and (not wanted or p.built_in or _named(p, wanted)))
+
+
+def _named(point: EntryPoint, words: set[str]) -> bool:
+    return point.name in words or point.distribution in map(_normal, words)
 
 
 def load(point: EntryPoint) -> Loaded | Problem:
@@ -140,7 +147,8 @@ def load(point: EntryPoint) -> Loaded | Problem:
 
 
 def _as_plugin(point: EntryPoint) -> Plugin:
-    value = load_reference(point.value if ":" in point.value else f"{point.value}:plugin")
+    reference = point.value.partition("[")[0].strip()  # 'package.module:attribute [extra]'
+    value = load_reference(reference if ":" in reference else f"{reference}:plugin")
     if isinstance(value, ModuleType):
         value = value.plugin
     if callable(value):

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
 from kernelyard.registry.space import ConfigSpace
-from kernelyard.registry.spec import YES, Answer, Determinism, Workload, dtype_name, no, require
+from kernelyard.registry.spec import YES, Answer, Determinism, TensorSpec, Workload, dtype_name, no, require
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,29 +39,31 @@ class Support:
 
     def fits(self, workload: Workload) -> Answer:
         """Whether these arguments are inside the envelope; else the first reason met."""
-        for answer in self._answers(workload):
-            if not answer:
-                return answer
-        return YES
+        return next(self._refusals(workload), YES)
 
-    def _answers(self, workload: Workload) -> list[Answer]:
-        answers = [YES if workload.device in self.devices else no(f"runs on {', '.join(self.devices)}, not on {workload.device}")]
-        answers.append(YES if workload.dtype in self.dtypes else no(f"supports {', '.join(self.dtypes)}, not {workload.dtype}"))
+    def _refusals(self, workload: Workload) -> Iterator[Answer]:
+        """Reasons in rising cost; a predicate is asked only about workloads that all before it let through."""
+        if workload.device not in self.devices:
+            yield no(f"runs on {', '.join(self.devices)}, not on {workload.device}")
+        if workload.dtype not in self.dtypes:
+            yield no(f"supports {', '.join(self.dtypes)}, not {workload.dtype}")
         for name, size in workload.dims:
             if size > self.most.get(name, size):
-                answers.append(no(f"{name} is {size}, the most is {self.most[name]}"))
+                yield no(f"{name} is {size}, the most is {self.most[name]}")
             if size < self.least.get(name, size):
-                answers.append(no(f"{name} is {size}, the least is {self.least[name]}"))
+                yield no(f"{name} is {size}, the least is {self.least[name]}")
         for name, spec in workload.tensors:
-            if spec is None or spec.numel == 0:
-                continue
-            if self.contiguous and not spec.contiguous:
-                answers.append(no(f"{name} must be contiguous, its strides are {spec.strides}"))
-            if self.unit_last_stride and spec.shape and spec.shape[-1] > 1 and spec.strides[-1] != 1:
-                answers.append(no(f"the last dimension of {name} must be contiguous, its stride is {spec.strides[-1]}"))
-            if self.aligned and not spec.aligned:
-                answers.append(no(f"{name} must start at a multiple of 16 bytes"))
-        return answers + [predicate(workload) for predicate in self.predicates if all(answers)]
+            if spec is not None and spec.numel:
+                yield from self._layout_refusals(name, spec)
+        yield from (answer for answer in (predicate(workload) for predicate in self.predicates) if not answer)
+
+    def _layout_refusals(self, name: str, spec: TensorSpec) -> Iterator[Answer]:
+        if self.contiguous and not spec.contiguous:
+            yield no(f"{name} must be contiguous, its strides are {spec.strides}")
+        if self.unit_last_stride and spec.shape and spec.shape[-1] > 1 and spec.strides[-1] != 1:
+            yield no(f"the last dimension of {name} must be contiguous, its stride is {spec.strides[-1]}")
+        if self.aligned and not spec.aligned:
+            yield no(f"{name} must start at a multiple of 16 bytes")
 
 
 @dataclass(frozen=True)
@@ -87,7 +89,9 @@ class Kernel:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "determinism", Determinism(self.determinism))
-        object.__setattr__(self, "files", tuple(self.files))
+        for name in ("files", "fallbacks"):
+            require(not isinstance(getattr(self, name), str), f"kernel '{self.name}': {name} must be a tuple of names, not one string")
+            object.__setattr__(self, name, tuple(getattr(self, name)))
         prefix, _, rest = self.name.partition(".")
         require(
             prefix == self.backend and bool(rest),
@@ -112,7 +116,10 @@ class Kernel:
 
 @cache
 def _module_file(module: str) -> Path:
-    spec = importlib.util.find_spec(module)
+    try:
+        spec = importlib.util.find_spec(module)
+    except ModuleNotFoundError:  # a parent package is missing
+        spec = None
     require(spec is not None and spec.origin is not None, f"module '{module}' has no source file")
     assert spec is not None and spec.origin is not None
     return Path(spec.origin)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 
@@ -25,6 +26,6 @@ else:
 
 
 def load(reference: str) -> Any:
-    """The object that 'package.module:attribute' names."""
+    """The object that 'package.module:attribute' names; the attribute may have dots."""
     module, _, attribute = reference.partition(":")
-    return getattr(importlib.import_module(module), attribute)
+    return reduce(getattr, attribute.split("."), importlib.import_module(module))

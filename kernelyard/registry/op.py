@@ -4,99 +4,23 @@ from __future__ import annotations
 
 import hashlib
 import inspect
-import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kernelyard.errors import InvalidInput, UnknownName, UsageError
-from kernelyard.registry.spec import Cost, Scalar, TensorSpec, Tolerance, Workload, digest, dtype_name, require
+from kernelyard.registry.matrix import Matrix as Matrix
+from kernelyard.registry.matrix import Point as Point
+from kernelyard.registry.matrix import collapse, lay_out
+from kernelyard.registry.matrix import read_matrix as read_matrix
+from kernelyard.registry.schema import Argument, parse_schema
+from kernelyard.registry.spec import Cost, Scalar, TensorSpec, Tolerance, Workload, dtype_name, require
 
 if TYPE_CHECKING:
     import torch
-
-_ARGUMENT = re.compile(r"^(?P<type>Tensor\??|float|int|bool|str)(?:\(\w!\))? (?P<name>\w+)(?:=(?P<default>.+))?$")
-_DEFAULTS: Mapping[str, Callable[[str], Any]] = {
-    "float": float, "int": int, "bool": lambda t: t == "True", "str": lambda t: t.strip("\"'"),
-}  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True)
-class Argument:
-    """One argument of an op's schema."""
-
-    name: str
-    type: str
-    default: Any
-    required: bool
-    keyword_only: bool
-
-    @property
-    def tensor(self) -> bool:
-        """Whether it is a tensor, optional or not."""
-        return self.type.startswith("Tensor")
-
-
-def parse_schema(schema: str) -> tuple[tuple[Argument, ...], int]:
-    """The arguments and the number of returned tensors of a torch.library schema such as
-    `(Tensor x, Tensor? w=None, float eps=1e-06, *, float offset=0.0) -> Tensor`."""
-    inside, arrow, returns = schema.partition("->")
-    require(bool(arrow) and inside.strip().startswith("("), f"schema '{schema}' must read '(Tensor x, ...) -> Tensor'")
-    arguments, keyword_only = [], False
-    for part in filter(None, (text.strip() for text in inside.strip()[1:-1].split(","))):
-        if part == "*":
-            keyword_only = True
-            continue
-        match = _ARGUMENT.match(part)
-        require(match is not None, f"schema argument '{part}' must be 'Tensor x', 'Tensor? w=None', 'float eps=1e-06', ...")
-        assert match is not None
-        kind, name, text = match["type"], match["name"], match["default"]
-        default = None if text in (None, "None") else _DEFAULTS[kind](text)
-        arguments.append(Argument(name, kind, default, text is None, keyword_only))
-    count = returns.count("Tensor")
-    require(count >= 1, f"schema '{schema}' must return at least one Tensor")
-    return tuple(arguments), count
-
-
-@dataclass(frozen=True, slots=True)
-class Point:
-    """One row of a shape matrix, before a device is known: sizes in the order of `Op.dims`.
-
-    `layout` is 'contiguous', 'row_strided' (a gap after every row), 'transposed', 'broadcast' (rows repeat through
-    a stride of 0) or 'offset' (starts one element past a 16-byte boundary).
-    """
-
-    dims: tuple[int, ...]
-    dtype: str
-    layout: str = "contiguous"
-    statics: tuple[tuple[str, Scalar], ...] = ()
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "dims", tuple(int(size) for size in self.dims))
-        object.__setattr__(self, "dtype", dtype_name(self.dtype))
-        require(self.layout in LAYOUTS, f"layout '{self.layout}' is not one of {', '.join(LAYOUTS)}")
-        require(all(size >= 0 for size in self.dims), f"dims {self.dims} have a negative size")
-
-
-LAYOUTS = ("contiguous", "row_strided", "transposed", "broadcast", "offset")
-
-
-@dataclass(frozen=True)
-class Matrix:
-    """A named, frozen, hashed list of points of one op."""
-
-    name: str
-    op: str
-    points: tuple[Point, ...]
-
-    @cached_property
-    def hash(self) -> str:
-        """Content hash; stored with every result."""
-        return digest([self.op, [[p.dims, p.dtype, p.layout, p.statics] for p in self.points]])
 
 
 @dataclass(frozen=True)
@@ -195,28 +119,52 @@ class Op:
         """One line: how to call the op."""
         return f"Usage: kernelyard.ops.{self.name}{self.schema}"
 
+    def check(self, args: Sequence[Any]) -> None:
+        """Raise InvalidInput unless the (bound) arguments are of the schema's types and keep the contract."""
+        import torch
+
+        for argument, value in zip(self.arguments, args, strict=True):
+            absent = value is None and argument.type == "Tensor?"
+            fits = isinstance(value, torch.Tensor) if argument.tensor else argument.takes(value)
+            if not absent and not fits:
+                kind = "tensor" if argument.tensor else argument.type
+                raise InvalidInput(
+                    f"{self.name}: argument '{argument.name}' is of type {type(value).__name__}, not {kind}.", do=self.usage()
+                )
+        self.validate(*args)
+
     def workload_of(self, args: Sequence[Any]) -> Workload:
         """The workload that a call with these (bound) arguments asks for."""
         specs: dict[str, TensorSpec | None] = {}
         device = "cpu"
         for argument, value in zip(self.arguments, args, strict=True):
             if argument.tensor:
-                specs[argument.name] = None if value is None else self._spec_of(value)
+                specs[argument.name] = None if value is None else self._spec_of(argument.name, value)
                 device = value.device.type if value is not None else device
         statics = {a.name: v for a, v in zip(self.arguments, args, strict=True) if a.name in self.statics}
         return self._workload(specs, statics, device)
 
-    def _spec_of(self, tensor: torch.Tensor) -> TensorSpec:
-        shape, strides = tuple(tensor.shape), tensor.stride()
-        spec = TensorSpec(shape, str(tensor.dtype), strides, tensor.data_ptr() % 16 == 0)
-        return collapse(spec, self.collapse) if self.collapse else spec
+    def _spec_of(self, name: str, tensor: torch.Tensor) -> TensorSpec:
+        spec = TensorSpec(tuple(tensor.shape), str(tensor.dtype), tensor.stride(), tensor.data_ptr() % 16 == 0)
+        return collapse(spec, min(self.collapse, self._ranks[name])) if self.collapse else spec
+
+    @cached_property
+    def _ranks(self) -> Mapping[str, int]:
+        """Dimensions of each tensor as the contract lays out workloads: a weight of (cols,) stays so beside x of (rows, cols)."""
+        declared = self.tensors(dict.fromkeys(self.dims, 1), self.dtypes[0], self._static_defaults)
+        absent = {a.name: self.collapse for a in self.arguments if a.tensor}
+        return absent | {name: len(spec.shape) for name, spec in declared.items() if spec is not None}
+
+    @cached_property
+    def _static_defaults(self) -> Mapping[str, Scalar]:
+        return {a.name: a.default for a in self.arguments if a.name in self.statics}
 
     def _workload(self, specs: Mapping[str, TensorSpec | None], statics: Mapping[str, Scalar], device: str) -> Workload:
         sizes = self.sizes(specs)
         return Workload(
             self.name,
             tuple(specs.items()),
-            tuple((name, statics[name]) for name in self.statics),
+            tuple((a.name, a.scalar(statics[a.name])) for a in self.arguments if a.name in self.statics),
             device,
             tuple((name, sizes[name]) for name in self.dims),
         )
@@ -227,8 +175,13 @@ class Op:
         """The workload of a matrix point on a device type."""
         if point.dtype not in self.dtypes:
             raise UsageError(f"{self.name} has no dtype {point.dtype}.", exists=f"Its dtypes: {', '.join(self.dtypes)}.")
-        defaults = {a.name: a.default for a in self.arguments if a.name in self.statics}
-        statics = {**defaults, **dict(point.statics)}
+        if len(point.dims) != len(self.dims):
+            raise UsageError(f"shape {'x'.join(map(str, point.dims))} does not fit.", exists=f"{self.name} takes {'x'.join(self.dims)}.")
+        statics = {**self._static_defaults, **dict(point.statics)}
+        for name, value in statics.items():
+            argument = next((a for a in self.arguments if a.name == name and name in self.statics), None)
+            if argument is None or not argument.takes(value):
+                raise UsageError(f"{self.name} has no static {name}={value!r}.", exists=f"Its statics: {self._static_defaults}.")
         specs = dict(self.tensors(dict(zip(self.dims, point.dims, strict=True)), point.dtype, statics))
         first = next(iter(specs))
         base = specs[first]
@@ -240,7 +193,8 @@ class Op:
         """Sizes from '16x4096'; raises UsageError that names the dims."""
         expected = "x".join(self.dims)
         if not re.fullmatch(r"\d+(x\d+)*", text.strip()) or text.strip().count("x") != len(self.dims) - 1:
-            example = "x".join(str(size) for size in next(iter(self.matrices.values()))[0].dims) if self.matrices else expected
+            frozen = next((points for name, points in self.matrices.items() if name.startswith("performance") and points), ())
+            example = "x".join(str(size) for size in frozen[0].dims) if frozen else "x".join(["16"] * len(self.dims))
             raise UsageError(f"shape '{text}' does not parse.", exists=f"{self.name} takes {expected}, such as {example}.")
         return tuple(int(size) for size in text.strip().split("x"))
 
@@ -255,69 +209,12 @@ class Op:
 
     def contract_hash(self) -> str:
         """Changes when the file that states the contract does, or the schema."""
-        return _contract_hash(self)
+        return self._contract_hash
 
-
-_contract_hashes: dict[int, str] = {}
-
-
-def _contract_hash(op: Op) -> str:
-    if id(op) not in _contract_hashes:
-        file = inspect.getsourcefile(op.reference)
-        source = Path(file).read_bytes() if file else b""
-        _contract_hashes[id(op)] = hashlib.sha256(source + op.schema.encode()).hexdigest()[:16]
-    return _contract_hashes[id(op)]
-
-
-def collapse(spec: TensorSpec, keep: int) -> TensorSpec:
-    """The spec with `keep` dimensions: the leading ones as one where the strides allow it, or ones put before.
-
-    With keep=2, (2, 8, 64) becomes (16, 64) and (64,) becomes (1, 64). What can't be so viewed stays.
-    """
-    shape, strides = spec.shape, spec.strides
-    if len(shape) < keep:
-        missing = keep - len(shape)
-        return TensorSpec((1,) * missing + shape, spec.dtype, (max(spec.numel, 1),) * missing + strides, spec.aligned)
-    lead = len(shape) - keep + 1
-    steps = [(n, s) for n, s in zip(shape[:lead], strides[:lead], strict=True) if n != 1]
-    if lead == 1 or (spec.numel and any(outer != n * inner for (_, outer), (n, inner) in pairwise(steps))):
-        return spec
-    step = steps[-1][1] if steps else math.prod(shape[lead:])
-    return TensorSpec((math.prod(shape[:lead]), *shape[lead:]), spec.dtype, (step, *strides[lead:]), spec.aligned)
-
-
-def lay_out(spec: TensorSpec, layout: str) -> TensorSpec:
-    """The same shape and dtype under a layout of `Point.layout`."""
-    if layout == "contiguous":
-        return spec
-    if layout == "offset":
-        return TensorSpec(spec.shape, spec.dtype, spec.strides, aligned=False)
-    require(len(spec.shape) == 2, f"layout '{layout}' is for two dimensions, not {spec.shape}")
-    rows, cols = spec.shape
-    strides = {"row_strided": (cols + 8, 1), "transposed": (1, max(rows, 1)), "broadcast": (0, 1)}[layout]
-    return TensorSpec(spec.shape, spec.dtype, strides, spec.aligned)
-
-
-def read_matrix(path: Path, find_op: Callable[[str], Op]) -> tuple[Matrix, ...]:
-    """Matrices from a user's JSON file, one for each op in it.
-
-    {"name": "mine", "points": [{"op": "rmsnorm", "shape": [16, 4096], "dtype": "bf16"}, ...]}
-    """
-    import json
-
-    try:
-        content = json.loads(path.read_text())
-        points = content["points"]
-        rows = [(find_op(p["op"]), Point(tuple(p["shape"]), p.get("dtype", "float32"), p.get("layout", "contiguous"),
-                 tuple(sorted(p.get("statics", {}).items())))) for p in points]  # fmt: skip
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise UsageError(
-            f"matrix file {path} can't be used: {type(error).__name__}: {error}.",
-            do='It must read {"name": "mine", "points": [{"op": "rmsnorm", "shape": [16, 4096], "dtype": "bf16"}]}.',
-        ) from error
-    if not rows:
-        raise UsageError(f"matrix file {path} has no points.")
-    for op, point in rows:
-        op.workload(point)
-    names = dict.fromkeys(op.name for op, _ in rows)
-    return tuple(Matrix(content.get("name", path.stem), name, tuple(p for o, p in rows if o.name == name)) for name in names)
+    @cached_property
+    def _contract_hash(self) -> str:
+        try:
+            source = Path(inspect.getsourcefile(self.reference) or "").read_bytes()
+        except (OSError, TypeError):  # typed into a session, or no Python function: its schema is all there is to see
+            source = b""
+        return hashlib.sha256(source + self.schema.encode()).hexdigest()[:16]

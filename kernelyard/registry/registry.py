@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
+import sys
 import threading
+import traceback
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from kernelyard.errors import UnknownName
+from kernelyard.errors import BuildFailed, KernelyardError, PluginFailed, UnknownName
 from kernelyard.registry import discovery
 from kernelyard.registry.backend import Backend, Builder, Executable, Purpose
+from kernelyard.registry.description import describe
 from kernelyard.registry.discovery import EntryPoint, Loaded, Problem
 from kernelyard.registry.kernel import Kernel
-from kernelyard.registry.listing import describe
 from kernelyard.registry.op import Op
 from kernelyard.registry.spec import Answer, Config, Workload, no
 
@@ -104,8 +107,14 @@ class Registry:
         return self.backend(backend).builder()
 
     def build(self, kernel: Kernel, workload: Workload, config: Config) -> Executable:
-        """Build one kernel for one workload; raises errors.BuildFailed."""
-        return self.builder(kernel.backend).build(self.op(kernel.op), kernel, workload, config)
+        """Build one kernel for one workload; raises errors.BuildFailed, also for what the plugin's own code raised."""
+        try:
+            return self.builder(kernel.backend).build(self.op(kernel.op), kernel, workload, config)
+        except KernelyardError:
+            raise
+        except Exception as error:
+            log = "".join(traceback.format_exception(error))
+            raise BuildFailed(f"{kernel.name} can't be built: {type(error).__name__}: {error}", log=log) from error
 
 
 def assemble(loaded: Iterable[Loaded | Problem], problems: Iterable[Problem] = ()) -> Registry:
@@ -123,8 +132,9 @@ def assemble(loaded: Iterable[Loaded | Problem], problems: Iterable[Problem] = (
     return registry
 
 
-_lock = threading.Lock()
+_lock = threading.RLock()
 _current: Registry | None = None
+_loading = False
 on_reset: list[Callable[[], None]] = []
 """Called when the registry changes; dispatch drops what it had chosen."""
 
@@ -132,17 +142,33 @@ on_reset: list[Callable[[], None]] = []
 def current() -> Registry:
     """The registry of this process: every allowed plugin that is installed, imported at the first call."""
     global _current
+    if (table := _current) is not None:  # every new signature asks: no lock for it
+        return table
     with _lock:
         if _current is None:
-            points, problems = discovery.entry_points()
-            _current = assemble((_load(point) for point in discovery.allowed(points)), problems)
+            _current = _assembled()
         return _current
+
+
+def _assembled() -> Registry:
+    global _loading
+    if _loading:
+        raise PluginFailed("the registry was asked for while plugins load.", do="A plugin must not use ops when it is imported.")
+    _loading = True
+    try:
+        points, problems = discovery.entry_points()
+        return assemble([_load(point) for point in discovery.allowed(points)], problems)
+    finally:
+        _loading = False
 
 
 def _load(point: EntryPoint) -> Loaded | Problem:
     """Import a plugin here, unless it is a stranger's and did not survive its trial in a child process."""
     described = None if point.built_in or point.trusted else describe(point)
-    return described if isinstance(described, Problem) else discovery.load(point)
+    if isinstance(described, Problem):
+        return described
+    with contextlib.redirect_stdout(sys.stderr):  # what a plugin prints must not mix with a command's JSON
+        return discovery.load(point)
 
 
 def reset(registry: Registry | None = None) -> None:

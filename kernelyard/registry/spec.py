@@ -100,9 +100,26 @@ def contiguous_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(reversed(strides))
 
 
+def canonical_strides(shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[int, ...]:
+    """The strides, those that no element depends on (dimensions of size 1, empty tensors) as if there were no gaps.
+
+    torch gives such strides freely: (1, 77) may come with (77, 1) or (1, 1).
+    """
+    if 0 in shape:
+        return contiguous_strides(shape)
+    canonical, step = [], 1
+    for size, stride in zip(reversed(shape), reversed(strides), strict=True):
+        canonical.append(step if size == 1 else stride)
+        step = size * canonical[-1]
+    return tuple(reversed(canonical))
+
+
 @dataclass(frozen=True, slots=True)
 class TensorSpec:
-    """Shape, dtype, strides in elements, and whether the address is a multiple of 16 bytes."""
+    """Shape, dtype, strides in elements, and whether the address is a multiple of 16 bytes.
+
+    Equal where the same code reads the same places: strides are canonical, and an empty tensor is aligned.
+    """
 
     shape: tuple[int, ...]
     dtype: str
@@ -113,9 +130,10 @@ class TensorSpec:
         object.__setattr__(self, "shape", tuple(self.shape))
         object.__setattr__(self, "dtype", dtype_name(self.dtype))
         strides = tuple(self.strides) or contiguous_strides(self.shape)
-        object.__setattr__(self, "strides", strides)
         require(all(size >= 0 for size in self.shape), f"shape {self.shape} has a negative size")
         require(len(strides) == len(self.shape), f"strides {strides} do not fit shape {self.shape}")
+        object.__setattr__(self, "strides", canonical_strides(self.shape, strides))
+        object.__setattr__(self, "aligned", self.aligned or self.numel == 0)
 
     @property
     def numel(self) -> int:
@@ -130,8 +148,7 @@ class TensorSpec:
     @property
     def contiguous(self) -> bool:
         """Row-major without gaps; the stride of a dimension of size 1 does not matter."""
-        expected = contiguous_strides(self.shape)
-        return self.numel == 0 or all(n == 1 or s == e for n, s, e in zip(self.shape, self.strides, expected, strict=True))
+        return self.strides == contiguous_strides(self.shape)
 
     def key(self) -> str:
         """`16x4096:bfloat16`, with strides and misalignment only where they matter."""

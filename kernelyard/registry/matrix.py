@@ -1,0 +1,130 @@
+"""Frozen shape matrices: points as people give them, their layouts, and the JSON file of a user's own."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kernelyard.errors import UsageError
+from kernelyard.registry.spec import DeclarationError, Scalar, TensorSpec, digest, dtype_name, require
+
+if TYPE_CHECKING:
+    from kernelyard.registry.op import Op
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One row of a shape matrix, before a device is known: sizes in the order of `Op.dims`.
+
+    `layout` is 'contiguous', 'row_strided' (a gap after every row), 'transposed', 'broadcast' (rows repeat through
+    a stride of 0) or 'offset' (starts one element past a 16-byte boundary).
+    """
+
+    dims: tuple[int, ...]
+    dtype: str
+    layout: str = "contiguous"
+    statics: tuple[tuple[str, Scalar], ...] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "dims", tuple(int(size) for size in self.dims))
+        object.__setattr__(self, "dtype", dtype_name(self.dtype))
+        require(self.layout in LAYOUTS, f"layout '{self.layout}' is not one of {', '.join(LAYOUTS)}")
+        require(all(size >= 0 for size in self.dims), f"dims {self.dims} have a negative size")
+
+
+LAYOUTS = ("contiguous", "row_strided", "transposed", "broadcast", "offset")
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """A named, frozen, hashed list of points of one op."""
+
+    name: str
+    op: str
+    points: tuple[Point, ...]
+
+    @cached_property
+    def hash(self) -> str:
+        """Content hash; stored with every result."""
+        return digest([self.op, [[p.dims, p.dtype, p.layout, p.statics] for p in self.points]])
+
+
+def collapse(spec: TensorSpec, keep: int) -> TensorSpec:
+    """The spec with `keep` dimensions: the leading ones as one where the strides allow it, or ones put before.
+
+    With keep=2, (2, 8, 64) becomes (16, 64) and (64,) becomes (1, 64). What can't be so viewed stays.
+    """
+    shape, strides = spec.shape, spec.strides
+    if len(shape) < keep:
+        missing = keep - len(shape)
+        return TensorSpec((1,) * missing + shape, spec.dtype, (max(spec.numel, 1),) * missing + strides, spec.aligned)
+    lead = len(shape) - keep + 1
+    steps = [(n, s) for n, s in zip(shape[:lead], strides[:lead], strict=True) if n != 1]
+    if lead == 1 or (spec.numel and any(outer != n * inner for (_, outer), (n, inner) in pairwise(steps))):
+        return spec
+    step = steps[-1][1] if steps else math.prod(shape[lead:])
+    return TensorSpec((math.prod(shape[:lead]), *shape[lead:]), spec.dtype, (step, *strides[lead:]), spec.aligned)
+
+
+def lay_out(spec: TensorSpec, layout: str) -> TensorSpec:
+    """The same shape and dtype under a layout of `Point.layout`."""
+    if layout == "contiguous":
+        return spec
+    if layout == "offset":
+        return TensorSpec(spec.shape, spec.dtype, spec.strides, aligned=False)
+    require(len(spec.shape) == 2, f"layout '{layout}' is for two dimensions, not {spec.shape}")
+    rows, cols = spec.shape
+    strides = {"row_strided": (cols + 8, 1), "transposed": (1, max(rows, 1)), "broadcast": (0, 1)}[layout]
+    return TensorSpec(spec.shape, spec.dtype, strides, spec.aligned)
+
+
+def read_matrix(path: Path, find_op: Callable[[str], Op]) -> tuple[Matrix, ...]:
+    """Matrices from a user's JSON file, one for each op in it; raises UsageError that says which point is wrong.
+
+    {"name": "mine", "points": [{"op": "rmsnorm", "shape": [16, 4096], "dtype": "bf16"}, ...]}
+    """
+    name, points = _content(path)
+    by_op: dict[str, list[Point]] = {}
+    for number, row in enumerate(points, 1):
+        try:
+            op, point = find_op(row["op"]), _point(row)
+            op.workload(point)
+        except (KeyError, TypeError, AttributeError, DeclarationError) as error:
+            raise _unusable(path, f"point {number}, {row!r}: {_told(error)}") from error
+        by_op.setdefault(op.name, []).append(point)
+    return tuple(Matrix(name, op, tuple(points)) for op, points in by_op.items())
+
+
+def _content(path: Path) -> tuple[str, list[Any]]:
+    try:
+        content = json.loads(path.read_text())
+        name, points = content.get("name", path.stem), content["points"]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise _unusable(path, _told(error)) from error
+    if not isinstance(name, str) or not isinstance(points, list) or not points:
+        raise _unusable(path, "it has no points" if points == [] else '"name" must be a text and "points" a list')
+    return name, points
+
+
+def _point(row: Mapping[str, Any]) -> Point:
+    unknown = set(row) - {"op", "shape", "dtype", "layout", "statics"}
+    require(not unknown, f"unknown {', '.join(sorted(unknown))}")
+    shape = row["shape"]
+    require(isinstance(shape, list) and all(type(size) is int for size in shape), f"shape {shape!r} is not a list of whole numbers")
+    statics = tuple(sorted(row.get("statics", {}).items()))
+    return Point(tuple(shape), row.get("dtype", "float32"), row.get("layout", "contiguous"), statics)
+
+
+def _told(error: Exception) -> str:
+    return f"{error.args[0]!r} is missing" if isinstance(error, KeyError) else str(error)
+
+
+def _unusable(path: Path, problem: str) -> UsageError:
+    shape = '{"name": "mine", "points": [{"op": "rmsnorm", "shape": [16, 4096], "dtype": "bf16"}]}'
+    return UsageError(f"matrix file {path} can't be used: {problem}.", do=f"It must read {shape}.")
