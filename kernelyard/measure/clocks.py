@@ -68,9 +68,11 @@ def stopwatches(executables: Mapping[str, tuple[Executable, Rotation]], device_t
     """One stopwatch for each candidate, all on one clock so that their ratios mean something."""
     from kernelyard.measure import cuda, monotonic
 
+    if device_type == "cpu" and mode == "device":
+        allocating = any(executable.into is None for executable, _ in executables.values())
+        return {name: monotonic.device_time(executable, rotation, allocating=allocating) for name, (executable, rotation) in executables.items()}
     if device_type == "cpu":
-        on_cpu = monotonic.device_time if mode == "device" else monotonic.call_time
-        return {name: on_cpu(executable, rotation) for name, (executable, rotation) in executables.items()}
+        return {name: monotonic.call_time(executable, rotation) for name, (executable, rotation) in executables.items()}
     if mode == "call":
         return {name: cuda.call_time(executable, rotation) for name, (executable, rotation) in executables.items()}
     return _cuda_device_time(executables)

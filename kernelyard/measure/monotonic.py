@@ -13,12 +13,16 @@ from kernelyard.measure.clocks import Stopwatch
 from kernelyard.registry.backend import Executable
 
 Loop = Callable[[Rotation, int], None]
-ALLOCATES = "outputs are allocated inside the time: this kernel can't write into given tensors"
+ALLOCATES = "outputs are allocated inside the time, for all candidates alike: not all can write into given tensors"
 
 
-def device_time(executable: Executable, rotation: Rotation) -> Stopwatch:
-    """Outputs allocated beforehand, arguments rotated: the kernel and one call into it, nothing else of the host."""
-    if executable.into is None:
+def device_time(executable: Executable, rotation: Rotation, *, allocating: bool = False) -> Stopwatch:
+    """Outputs allocated beforehand, arguments rotated: the kernel and one call into it, nothing else of the host.
+
+    `allocating`: some candidate of this comparison can only allocate. Then this one allocates too, or the allocator
+    and the page faults of one would be held against the bare kernel of another.
+    """
+    if allocating or executable.into is None:
         # The results are held until every set had its turn, so that outputs are as cold here as rotated ones are.
         return _stopwatch(_holding(executable.call, len(rotation.sets)), _holding(_nothing, len(rotation.sets)), rotation, ALLOCATES)
     return _stopwatch(_writing(executable.into), _writing(_nothing), rotation)

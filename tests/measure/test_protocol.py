@@ -81,6 +81,20 @@ def test_allocation_inside_device_time_is_said() -> None:
     assert "allocated inside the time" in measured.notes("k") and "rotated" in measured.notes("k")
 
 
+def test_where_one_candidate_can_only_allocate_all_allocate() -> None:
+    calls: list[str] = []
+
+    def call(a: Any, b: Any) -> Any:
+        calls.append("call")
+        return a + b
+
+    writes = Candidate("writes", VECTOR_ADD, ADD, Executable(call, lambda outputs, a, b: calls.append("into")))
+    allocates = Candidate("allocates", VECTOR_ADD, ADD, Executable(lambda a, b: a + b))
+    measured = quick(writes, allocates)
+    assert set(calls) == {"call"}
+    assert "for all candidates alike" in measured.notes("writes")
+
+
 def test_results_held_back_are_bounded_and_distinct() -> None:
     """A kernel that can't write into given tensors must not get the one buffer that it just freed, hot in cache."""
     held: list[int] = []
