@@ -1,0 +1,81 @@
+"""The inputs of one case as the kernel gets them, in guarded memory, with what the op makes of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from kernelyard.registry.op import Op
+from kernelyard.registry.spec import Workload
+from kernelyard.verify import edges, guards
+from kernelyard.verify.guards import Guarded
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """`args` go to the kernel; `wide` are the same values in the reference's precision, `want` what it makes of them."""
+
+    args: tuple[Any, ...]
+    regions: dict[str, Guarded]
+    before: dict[str, Tensor]
+    wide: tuple[Any, ...]
+    want: tuple[Tensor, ...]
+
+    def changed(self) -> str:
+        """Which inputs, or memory around them, no longer hold the same bits; empty when all do."""
+        return "; ".join(filter(None, (self._change(name) for name in self.regions)))
+
+    def _change(self, name: str) -> str:
+        region, before = self.regions[name], self.before[name]
+        if torch.equal(region.buffer, before):
+            return ""
+        places = (region.buffer != before).nonzero().flatten()
+        own = (places >= region.start) & (places < region.end)
+        if bool(own.any()):
+            element = (int(places[own][0]) - region.start) // region.tensor.element_size()
+            return f"input {name} was changed, first at its element {element}"
+        return f"a store outside of the output: it hit memory beside input {name}"
+
+
+def make(op: Op, workload: Workload, device: torch.device, seed: int, edge: str, surround: bool = True) -> Inputs:
+    """Inputs of a workload at addresses of their own. Equal seeds give equal values."""
+    args = values(op, workload, device, seed, edge)
+    regions = {
+        argument.name: guards.surround(value, surround)
+        for argument, value in zip(op.arguments, args, strict=True)
+        if isinstance(value, Tensor)
+    }
+    return _from(op, workload, args, regions)
+
+
+def rewrite(op: Op, workload: Workload, old: Inputs, device: torch.device, seed: int, edge: str) -> Inputs:
+    """Other values at the addresses of `old`, which is void from then on."""
+    args = values(op, workload, device, seed, edge)
+    for argument, value in zip(op.arguments, args, strict=True):
+        if isinstance(value, Tensor):
+            guards.write(old.regions[argument.name], value)
+    return _from(op, workload, args, old.regions)
+
+
+def values(op: Op, workload: Workload, device: torch.device, seed: int, edge: str) -> tuple[Any, ...]:
+    """The op's own inputs, with the edge values in the tensors that it names."""
+    generator = torch.Generator(device).manual_seed(seed)
+    args = op.inputs(workload, generator)
+    for argument, value in zip(op.arguments, args, strict=True):
+        if argument.name in op.filled and isinstance(value, Tensor):
+            edges.fill(edge, value, generator)
+    return args
+
+
+def _from(op: Op, workload: Workload, args: tuple[Any, ...], regions: dict[str, Guarded]) -> Inputs:
+    wide_dtype = torch.float64 if workload.dtype in ("float32", "float64") else torch.float32
+    wide = tuple(a.to(wide_dtype) if isinstance(a, Tensor) and a.is_floating_point() else a for a in args)
+    own = tuple(regions[a.name].tensor if a.name in regions else v for a, v in zip(op.arguments, args, strict=True))
+    with torch.no_grad():
+        result = op.reference(*wide)
+    want = (result,) if isinstance(result, Tensor) else tuple(result)
+    want = tuple(w.contiguous() if w.is_floating_point() else w.double().contiguous() for w in want)
+    return Inputs(own, regions, {name: region.buffer.clone() for name, region in regions.items()}, wide, want)
