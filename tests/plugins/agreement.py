@@ -1,6 +1,7 @@
-"""Whether a kernel agrees with its op's contract on a workload: a small comparison of its own, so that a plugin's tests need no other room.
+"""Whether kernels agree with their op's contract: a small comparison of its own, so that a plugin's tests need no other room.
 
-As a script it does so in a process of its own: `python agreement.py PLUGIN OP KERNEL MATRIX DEVICE [STRIDE]` prints JSON.
+As a script it runs in a process of its own, which Triton's interpreter needs:
+`python agreement.py DEVICE MATRIX STRIDE [OP/KERNEL ...]` prints the faults as JSON.
 """
 
 from __future__ import annotations
@@ -8,105 +9,145 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
 
-from kernelyard.contracts import plugin as contracts
-from kernelyard.registry.discovery import EntryPoint, Loaded, Plugin, load
+from kernelyard.contracts import RMSNORM, SOFTMAX, VECTOR_ADD
+from kernelyard.registry.discovery import Plugin
 from kernelyard.registry.kernel import Kernel
-from kernelyard.registry.lazy import load as load_reference
+from kernelyard.registry.lazy import load
 from kernelyard.registry.op import Op
-from kernelyard.registry.registry import Registry, assemble
 from kernelyard.registry.spec import Config, Workload
 
+OPS: Mapping[str, Op] = {op.name: op for op in (VECTOR_ADD, SOFTMAX, RMSNORM)}
 PLUGINS = ("eager", "compiled", "triton_jit", "cuda")
-
-
-def registry() -> Registry:
-    """The built-in contracts and the plugins under test, without the installed entry points."""
-    points = [EntryPoint(name, f"kernelyard.plugins.{name}:plugin", "kernelyard") for name in PLUGINS]
-    loaded = [Loaded(contracts, EntryPoint("contracts", "", "kernelyard"), 0.0), *map(load, points)]
-    assembled = assemble(loaded)
-    assert not assembled.problems, assembled.problems
-    return assembled
+NAN, INF = float("nan"), float("inf")
+Case = tuple[str, Op, tuple[Any, ...]]
 
 
 def plugin_of(name: str) -> Plugin:
     """The declarations of one plugin."""
-    found = load_reference(f"kernelyard.plugins.{name}:plugin")
+    found = load(f"kernelyard.plugins.{name}:plugin")
     assert isinstance(found, Plugin)
     return found
 
 
-def workloads(op: Op, matrix: str, device: str, stride: int = 1) -> Iterator[Workload]:
-    """Every stride-th workload of a matrix."""
-    return (op.workload(point, device) for point in op.matrix(matrix, device).points[::stride])
+def kernels() -> dict[str, Kernel]:
+    """Every kernel under test by 'op/name'."""
+    return {f"{k.op}/{k.name}": k for name in PLUGINS for k in plugin_of(name).kernels}
 
 
-def fault(op: Op, kernel: Kernel, workload: Workload, *, config: Config | None = None, args: tuple[Any, ...] | None = None) -> str:
-    """Empty where the kernel keeps the contract on these arguments; else what is wrong. Outputs are poisoned with NaN beforehand."""
+def builders() -> dict[str, str]:
+    """Each backend's builder, by name."""
+    return {b.name: b.entry for name in PLUGINS for b in plugin_of(name).backends}
+
+
+def matrix_cases(op: Op, matrix: str, device: str, stride: int = 1) -> Iterator[Case]:
+    """Every stride-th point of a frozen matrix with the contract's own inputs."""
+    for point in op.matrix(matrix, device).points[::stride]:
+        workload = op.workload(point, device)
+        yield f"{matrix} {point.layout} {workload.label()}", op, op.inputs(workload, torch.Generator(device).manual_seed(0))
+
+
+def special_cases(op: Op, device: str) -> Iterator[Case]:
+    """Values and arguments that no matrix holds: dead rows, NaN, weights of another kind, rows past a grid, rows past a block."""
+    for name, args in {"vector_add": _sums, "softmax": _softmaxes, "rmsnorm": _norms}[op.name]():
+        yield name, op, tuple(a.to(device) if isinstance(a, torch.Tensor) else a for a in args)
+
+
+def _sums() -> Iterator[tuple[str, tuple[Any, ...]]]:
+    yield "NaN and inf", (torch.tensor([NAN, INF, -INF, INF]), torch.tensor([1.0, 1.0, 1.0, -INF]))
+    yield "three dimensions", (torch.randn(3, 5, 7), torch.randn(3, 5, 7))
+
+
+def _softmaxes() -> Iterator[tuple[str, tuple[Any, ...]]]:
+    rows = torch.tensor([[1.0, 2.0, 3.0], [-INF, -INF, -INF], [NAN, -INF, 0.0], [INF, 0.0, 1.0], [-INF, 0.0, -INF], [NAN, NAN, NAN]])
+    for dtype in (torch.float32, torch.bfloat16, torch.float16):
+        yield f"dead, NaN and inf rows {dtype}", (rows.to(dtype),)
+    late = torch.zeros(2, 102400)
+    late[:, -1] = 50.0
+    yield "the maximum in the last of 102400 columns", (late,)
+    masked = torch.full((2, 40000), -INF)
+    masked[0, 39999] = 0.0
+    yield "first blocks all -inf", (masked,)
+    yield "70000 equal half-precision columns", (torch.zeros(1, 70000, dtype=torch.float16),)
+    yield "large", (torch.tensor([[3e38, -3e38, 3e38], [1e30, 1e30, 0.0]]),)
+    yield "three dimensions", (torch.randn(2, 3, 33),)
+
+
+def _norms() -> Iterator[tuple[str, tuple[Any, ...]]]:
+    for casting in ("fp32", "llama"):
+        for dtype, weight in ((torch.bfloat16, torch.float32), (torch.float32, torch.bfloat16), (torch.bfloat16, None)):
+            w = None if weight is None else (1 + 0.3 * torch.randn(130)).to(weight)
+            yield f"{casting} x {dtype} w {weight}", (torch.randn(5, 130).to(dtype), w, 1e-6, 1.0, casting)
+    yield "zeros", (torch.zeros(3, 64), torch.ones(64), 1e-6, 0.0, "fp32")
+    hot = torch.full((2, 4096), 300.0, dtype=torch.float16)
+    yield "squares past the largest float16", (hot, torch.ones(4096).half(), 1e-6, 0.0, "fp32")
+    yield "NaN and inf", (torch.tensor([[NAN, 1.0], [INF, 1.0], [2.0, 1.0]]), torch.ones(2), 1e-6, 0.0, "fp32")
+    yield "one row more than a grid of 132 x 2", (torch.randn(132 * 2 + 1, 40), torch.randn(40), 1e-6, 0.0, "fp32")
+    yield "rows past a grid of 16 at a time", (torch.randn(132 * 2 * 16 + 5, 8), torch.randn(8), 1e-6, 0.0, "fp32")
+    for cols in (65537, 131072):
+        yield f"{cols} columns", (torch.randn(2, cols).bfloat16(), torch.randn(cols).bfloat16(), 1e-6, 0.0, "fp32")
+    yield "one dimension", (torch.randn(77), torch.randn(77), 1e-6, 0.0, "fp32")
+    yield "an int for eps and offset", (torch.randn(3, 16), torch.randn(16), 1, 0, "fp32")
+
+
+def accepts(kernel: Kernel, workload: Workload) -> bool:
+    """Whether it is in the kernel's envelope, leaving aside that a check may be on a device it does not serve."""
+    return bool(replace(kernel.support, devices=(*kernel.support.devices, workload.device)).fits(workload))
+
+
+def fault(kernel: Kernel, case: Case, config: Config | None = None) -> str:
+    """Empty where the kernel keeps the contract; else what is wrong. Outputs are poisoned with NaN beforehand."""
+    _, op, args = case
+    workload = op.workload_of(args)
     config = kernel.space.default_for(workload) if config is None else config
-    allowed = kernel.space.allows(config, workload)
-    if not allowed:
+    if not (allowed := kernel.space.allows(config, workload)):
         return f"config {dict(config)} is not allowed: {allowed.reason}"
-    executable = load_reference(BUILDERS[kernel.backend]).build(op, kernel, workload, config)
-    if args is None:
-        args = op.inputs(workload, torch.Generator(workload.device).manual_seed(0))
+    executable = load(builders()[kernel.backend]).build(op, kernel, workload, config)
     before = [a.clone() if isinstance(a, torch.Tensor) else a for a in args]
     if executable.into is None:
         out = executable.call(*args)
     else:
         outputs = op.empty(*args)
         for output in outputs:
-            output.fill_(float("nan"))
+            output.fill_(NAN)
         executable.into(outputs, *args)
         out = outputs[0]
     if any(isinstance(a, torch.Tensor) and not torch.equal(a.nan_to_num(), b.nan_to_num()) for a, b in zip(args, before, strict=True)):
         return "an input was changed"
-    return _difference(out, _expected(op, args), op, workload)
+    return difference(out, op, workload, args)
 
 
-BUILDERS: Mapping[str, str] = {
-    backend.name: backend.entry for name in PLUGINS for backend in plugin_of(name).backends
-}
-
-
-def _expected(op: Op, args: tuple[Any, ...]) -> torch.Tensor:
+def difference(out: torch.Tensor, op: Op, workload: Workload, args: tuple[Any, ...]) -> str:
+    """Empty where `out` is within the contract's tolerance of its reference."""
     wide = [a.to(torch.float32) if isinstance(a, torch.Tensor) else a for a in args]
-    return op.reference(*wide)  # type: ignore[no-any-return]
-
-
-def _difference(out: torch.Tensor, expected: torch.Tensor, op: Op, workload: Workload) -> str:
-    first = workload.dtype
-    if out.shape != expected.shape or str(out.dtype) != f"torch.{first}" or not out.is_contiguous():
+    expected = op.reference(*wide).to(torch.float64)
+    if out.shape != expected.shape or str(out.dtype) != f"torch.{workload.dtype}" or not out.is_contiguous():
         return f"gave {tuple(out.shape)} {out.dtype} strides {out.stride()}"
-    tolerance = op.tolerance(workload)
-    expected, actual = expected.to(torch.float64), out.to(torch.float64)
-    limit = tolerance.absolute + tolerance.relative * expected.abs()
+    tolerance, actual = op.tolerance(workload), out.to(torch.float64)
     same = (actual == expected) | (actual.isnan() & expected.isnan())
-    wrong = ~(same | ((actual - expected).abs() <= limit))
+    wrong = ~(same | ((actual - expected).abs() <= tolerance.absolute + tolerance.relative * expected.abs()))
     if not bool(wrong.any()):
         return ""
     where = tuple(int(i) for i in wrong.nonzero()[0])
     return f"{int(wrong.sum())} of {wrong.numel()} wrong; at {where} {actual[where].item()!r}, not {expected[where].item()!r}"
 
 
-def main(plugin: str, op_name: str, kernel_name: str, matrix: str, device: str, stride: str = "1") -> None:
-    """Faults by workload, as JSON."""
-    op = {op.name: op for op in contracts.ops}[op_name]
-    kernel = next(k for k in plugin_of(plugin).kernels if k.op == op_name and k.name == kernel_name)
-    faults, cases = {}, 0
-    support = kernel.support
-    for workload in workloads(op, matrix, device, int(stride)):
-        if device not in support.devices:
-            support = type(support)((*support.devices, device), support.dtypes, support.most, support.least, support.unit_last_stride)
-        if not support.fits(workload):
-            continue
-        cases += 1
-        if found := fault(op, kernel, workload):
-            faults[workload.key()] = found
-    print(json.dumps({"cases": cases, "faults": faults}))
+def faults(kernel: Kernel, matrix: str, device: str, stride: int = 1, special: bool = True) -> dict[str, Any]:
+    """How many cases were in the kernel's envelope, and the faults among them by case."""
+    op = OPS[kernel.op]
+    cases = [case for case in matrix_cases(op, matrix, device, stride) if accepts(kernel, op.workload_of(case[2]))]
+    if special:
+        cases += [case for case in special_cases(op, device) if accepts(kernel, op.workload_of(case[2]))]
+    return {"cases": len(cases), "faults": {case[0]: text for case in cases if (text := fault(kernel, case))}}
+
+
+def main(device: str, matrix: str, stride: str, *names: str) -> None:
+    """Faults by kernel, as JSON."""
+    print(json.dumps({name: faults(kernels()[name], matrix, device, int(stride)) for name in names}))
 
 
 if __name__ == "__main__":

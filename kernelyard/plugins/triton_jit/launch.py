@@ -1,0 +1,47 @@
+"""What the kernels' entries share: how a workload's rows are addressed, and what a cache hint means."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from kernelyard.registry.spec import Config, Workload
+
+
+@dataclass(frozen=True, slots=True)
+class RowView:
+    """Rows, width and row stride of x, the last two in units of `unit` elements."""
+
+    rows: int
+    cols_units: int
+    stride_units: int
+    unit: int
+
+
+def row_view(workload: Workload) -> RowView:
+    """x as rows. `unit` is the largest power of two up to 16 that divides width and stride.
+
+    A kernel multiplies by it, and so Triton sees that rows start at multiples of it: 8 for a width of 1000, which makes 16-byte accesses.
+    """
+    rows, cols = workload.dim("rows"), workload.dim("cols")
+    x = workload["x"]
+    stride = x.strides[-2] if rows > 1 and len(x.shape) > 1 else cols
+    unit = math.gcd(cols, stride, 16)
+    return RowView(rows, cols // unit, stride // unit, unit)
+
+
+def policies(config: Config) -> tuple[str, str, str]:
+    """Eviction policies of the last load, of the store, and of a load that is read again. An empty one is the default.
+
+    Never with a cache modifier: ptxas refuses the two together on sm_90.
+    """
+    return ("evict_first", "evict_first", "evict_last") if config["hint"] == "stream" else ("", "", "")
+
+
+def sm_count(workload: Workload) -> int:
+    """Multiprocessors of the current GPU; elsewhere 132, an H200's, so that code compiled without a GPU is what runs on one."""
+    import torch
+
+    if workload.device == "cuda" and torch.cuda.is_available():
+        return int(torch.cuda.get_device_properties(torch.cuda.current_device()).multi_processor_count)
+    return 132

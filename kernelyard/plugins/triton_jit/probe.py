@@ -1,0 +1,16 @@
+"""Whether Triton kernels can run, or at least be checked, on a device type of this machine."""
+
+from __future__ import annotations
+
+from kernelyard.registry.backend import Purpose
+from kernelyard.registry.machine import cuda_ready, installed
+from kernelyard.registry.spec import YES, Answer, no
+
+
+def probe(device: str, purpose: Purpose) -> Answer:
+    """On a GPU compiled; on a CPU interpreted, for checking alone: an interpreter's time says nothing."""
+    if not installed("triton"):
+        return no("triton is not installed: pip install triton (Linux)")
+    if device == "cuda":
+        return cuda_ready()
+    return YES if purpose == "check" else no("no NVIDIA GPU; `kernelyard check` runs it through Triton's interpreter")

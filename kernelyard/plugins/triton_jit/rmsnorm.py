@@ -1,0 +1,154 @@
+"""rmsnorm in Triton: y = x * rsqrt(mean(x^2) + eps) * (w + offset), sums in float32.
+
+Bytes: x once, y once, w once a program (from L2 after the first). 4 flops an element: bound by memory everywhere but on a few
+rows, where latency is the time.
+
+row         a program holds (rows_per_program, cols) in registers: read, reduce, scale, write. Tile = whole rows, next power of two.
+sweep       one program a row (or a few); sums squares block by block, then walks the row again out of L2 and writes.
+persistent  a fixed grid, each program takes every grid-th tile and keeps the weight; loads run ahead by num_stages.
+
+Seen on one H200, bf16: at 4096 columns `row` with one row and 2 warps, evict_first on both sides, makes 97% of a copy, and
+`persistent` did not help; at 32768 `row` stops at 79%, `sweep` with blocks of 16384 and 32 warps makes 97.5%.
+Lost: cache_modifier together with eviction_policy (ptxas refuses both on sm_90); a weight cast to float32 by the caller (a launch more).
+
+`unit` is the largest power of two up to 16 that divides width and row stride: Triton itself tells only multiples of 16 from the rest,
+and would read a width of 1000 two bytes at a time.
+"""
+
+# A Triton function is typed by its compiler, not by mypy.
+# mypy: disable-error-code="untyped-decorator, no-untyped-def"
+
+from typing import Any
+
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from kernelyard.plugins.triton_jit.launch import policies, row_view, sm_count
+from kernelyard.plugins.triton_jit.spaces import block_cols
+from kernelyard.registry.backend import TritonLaunch
+from kernelyard.registry.spec import Config, Workload
+
+
+@triton.jit
+def _scaled(x, rstd, w_ptr, columns, inside, offset, HAS_WEIGHT: tl.constexpr, LLAMA: tl.constexpr, DTYPE: tl.constexpr):
+    """x * rstd * (w + offset), rounded as the casting says; products of two half-precision numbers are exact in float32."""
+    y = x * rstd
+    if HAS_WEIGHT:
+        w = tl.load(w_ptr + columns, mask=inside, other=0.0).to(tl.float32) + offset
+        if LLAMA:
+            y = y.to(DTYPE).to(tl.float32)
+            w = w.to(DTYPE).to(tl.float32)
+        y = y * w
+    return y
+
+
+@triton.jit(do_not_specialize=["rows"])
+def row_kernel(
+    y_ptr, x_ptr, w_ptr, rows, cols_units, stride_units, eps, offset,
+    UNIT: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr,
+    HAS_WEIGHT: tl.constexpr, LLAMA: tl.constexpr, LOAD: tl.constexpr, STORE: tl.constexpr,
+):  # fmt: skip
+    """A tile of whole rows in registers."""
+    cols = cols_units * UNIT
+    row = (tl.program_id(0) * ROWS + tl.arange(0, ROWS))[:, None]
+    column = tl.arange(0, COLS)[None, :]
+    inside = (row < rows) & (column < cols)
+    wide = row.to(tl.int64)
+    x = tl.load(x_ptr + wide * (stride_units * UNIT) + column, mask=inside, other=0.0, eviction_policy=LOAD).to(tl.float32)
+    rstd = tl.rsqrt(tl.sum(x * x, 1, keep_dims=True) / cols + eps)
+    DTYPE: tl.constexpr = y_ptr.dtype.element_ty
+    y = _scaled(x, rstd, w_ptr, column, column < cols, offset, HAS_WEIGHT, LLAMA, DTYPE)
+    tl.store(y_ptr + wide * cols + column, y.to(DTYPE), mask=inside, eviction_policy=STORE)
+
+
+@triton.jit(do_not_specialize=["rows"])
+def sweep_kernel(
+    y_ptr, x_ptr, w_ptr, rows, cols_units, stride_units, eps, offset,
+    UNIT: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    HAS_WEIGHT: tl.constexpr, LLAMA: tl.constexpr, KEEP: tl.constexpr, LOAD: tl.constexpr, STORE: tl.constexpr,
+):  # fmt: skip
+    """Block by block over the rows of a program, twice."""
+    cols = cols_units * UNIT
+    row = (tl.program_id(0) * ROWS + tl.arange(0, ROWS))[:, None]
+    wide = row.to(tl.int64)
+    x_row = x_ptr + wide * (stride_units * UNIT)
+    y_row = y_ptr + wide * cols
+    squares = tl.zeros((ROWS, BLOCK), tl.float32)
+    for start in range(0, cols, BLOCK):
+        column = start + tl.arange(0, BLOCK)[None, :]
+        inside = (row < rows) & (column < cols)
+        x = tl.load(x_row + column, mask=inside, other=0.0, eviction_policy=KEEP).to(tl.float32)
+        squares += x * x
+    rstd = tl.rsqrt(tl.sum(squares, 1, keep_dims=True) / cols + eps)
+    DTYPE: tl.constexpr = y_ptr.dtype.element_ty
+    for start in range(0, cols, BLOCK):
+        column = start + tl.arange(0, BLOCK)[None, :]
+        inside = (row < rows) & (column < cols)
+        x = tl.load(x_row + column, mask=inside, other=0.0, eviction_policy=LOAD).to(tl.float32)
+        y = _scaled(x, rstd, w_ptr, column, column < cols, offset, HAS_WEIGHT, LLAMA, DTYPE)
+        tl.store(y_row + column, y.to(DTYPE), mask=inside, eviction_policy=STORE)
+
+
+@triton.jit(do_not_specialize=["rows"])
+def persistent_kernel(
+    y_ptr, x_ptr, w_ptr, rows, cols_units, stride_units, eps, offset,
+    UNIT: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr, STAGES: tl.constexpr,
+    HAS_WEIGHT: tl.constexpr, LLAMA: tl.constexpr, LOAD: tl.constexpr, STORE: tl.constexpr,
+):  # fmt: skip
+    """Every grid-th tile of whole rows, the weight held."""
+    cols = cols_units * UNIT
+    column = tl.arange(0, COLS)[None, :]
+    DTYPE: tl.constexpr = y_ptr.dtype.element_ty
+    gain = tl.full((1, COLS), 1.0, tl.float32)
+    if HAS_WEIGHT:
+        gain = tl.load(w_ptr + column, mask=column < cols, other=0.0).to(tl.float32) + offset
+        if LLAMA:
+            gain = gain.to(DTYPE).to(tl.float32)
+    for tile in tl.range(tl.program_id(0), tl.cdiv(rows, ROWS), tl.num_programs(0), num_stages=STAGES):
+        row = (tile * ROWS + tl.arange(0, ROWS))[:, None]
+        wide = row.to(tl.int64)
+        inside = (row < rows) & (column < cols)
+        x = tl.load(x_ptr + wide * (stride_units * UNIT) + column, mask=inside, other=0.0, eviction_policy=LOAD).to(tl.float32)
+        y = x * tl.rsqrt(tl.sum(x * x, 1, keep_dims=True) / cols + eps)
+        if LLAMA:
+            y = y.to(DTYPE).to(tl.float32)
+        y = y * gain
+        tl.store(y_ptr + wide * cols + column, y.to(DTYPE), mask=inside, eviction_policy=STORE)
+
+
+def row(workload: Workload, config: Config) -> TritonLaunch:
+    """One program for every `rows_per_program` rows."""
+    together = int(config["rows_per_program"])
+    load, store, _ = policies(config)
+    constants = {"ROWS": together, "COLS": block_cols(workload), "LOAD": load, "STORE": store}
+    return _launch(row_kernel, workload, config, triton.cdiv(workload.dim("rows"), together), constants)
+
+
+def sweep(workload: Workload, config: Config) -> TritonLaunch:
+    """One program for every `rows_per_program` rows, two sweeps each."""
+    together = int(config["rows_per_program"])
+    load, store, keep = policies(config)
+    constants = {"ROWS": together, "BLOCK": int(config["block"]), "KEEP": keep, "LOAD": load, "STORE": store}
+    return _launch(sweep_kernel, workload, config, triton.cdiv(workload.dim("rows"), together), constants)
+
+
+def persistent(workload: Workload, config: Config) -> TritonLaunch:
+    """`programs_per_sm` programs on each multiprocessor, or one a tile where there are fewer."""
+    together = int(config["rows_per_program"])
+    load, store, _ = policies(config)
+    constants = {"ROWS": together, "COLS": block_cols(workload), "STAGES": int(config["num_stages"]), "LOAD": load, "STORE": store}
+    programs = min(triton.cdiv(workload.dim("rows"), together), sm_count(workload) * int(config["programs_per_sm"]))
+    return _launch(persistent_kernel, workload, config, programs, constants)
+
+
+def _launch(function: Any, workload: Workload, config: Config, programs: int, constants: dict[str, Any]) -> TritonLaunch:
+    view = row_view(workload)
+    rows, cols, stride = view.rows, view.cols_units, view.stride_units
+    casting = {"HAS_WEIGHT": workload.has("w"), "LLAMA": workload.static("casting") == "llama", "UNIT": view.unit}
+
+    def arguments(outputs: tuple[Tensor, ...], x: Tensor, w: Tensor | None, eps: float, offset: float, casting: str) -> tuple[Any, ...]:
+        # A float in Python even where the caller gave an int: the type is part of the compiled signature.
+        return outputs[0], x, w, rows, cols, stride, float(eps), float(offset)
+
+    return TritonLaunch(function, (programs, 1, 1), arguments, {**constants, **casting}, num_warps=int(config["num_warps"]))

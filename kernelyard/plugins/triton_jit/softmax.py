@@ -1,0 +1,110 @@
+"""softmax in Triton: y = exp(x - max) / sum(exp(x - max)) in float32; rows of all -inf give zeros.
+
+Bytes: x once, y once. 5 flops and 1 (row) or 2 (sweep) exponentials an element: bound by memory; at 4 TB/s of bf16 the
+exponential units of an H200 run at a third (row) or two thirds (sweep) of their rate, so a third exponential would bound.
+
+row    a program holds (rows_per_program, cols) in registers. Tile = whole rows, next power of two.
+sweep  online (Milakov and Gimelshein 2018, algorithm 3): one maximum and one sum a block of columns, rescaled when the maximum grows;
+       then the row again out of L2, written.
+
+NaN: tl.max passes over it, and the sum does not: exp(NaN) makes the sum and so the whole row NaN. +inf: inf - inf does the same.
+-inf alone: the maximum is put to 0, every exponential is 0, and 1 / sum is put to 0.
+`unit`: see rmsnorm. Lost: a maximum and a sum for each column of the block (no reduction in the loop, but 3 exponentials an element).
+"""
+
+# A Triton function is typed by its compiler, not by mypy.
+# mypy: disable-error-code="untyped-decorator, no-untyped-def"
+
+from typing import Any
+
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from kernelyard.plugins.triton_jit.launch import policies, row_view
+from kernelyard.plugins.triton_jit.spaces import block_cols
+from kernelyard.registry.backend import TritonLaunch
+from kernelyard.registry.spec import Config, Workload
+
+
+@triton.jit
+def _finite(maximum):
+    """0 in place of -inf, so that exp(-inf - maximum) is 0 and not NaN."""
+    return tl.where(maximum == float("-inf"), 0.0, maximum)
+
+
+@triton.jit
+def _inverse(total):
+    """1 / total, and 0 for a row whose every exponential was 0."""
+    return tl.where(total == 0.0, 0.0, 1.0 / tl.where(total == 0.0, 1.0, total))
+
+
+@triton.jit(do_not_specialize=["rows"])
+def row_kernel(
+    y_ptr, x_ptr, rows, cols_units, stride_units,
+    UNIT: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr, LOAD: tl.constexpr, STORE: tl.constexpr,
+):  # fmt: skip
+    """A tile of whole rows in registers."""
+    cols = cols_units * UNIT
+    row = (tl.program_id(0) * ROWS + tl.arange(0, ROWS))[:, None]
+    column = tl.arange(0, COLS)[None, :]
+    inside = (row < rows) & (column < cols)
+    wide = row.to(tl.int64)
+    x = tl.load(x_ptr + wide * (stride_units * UNIT) + column, mask=inside, other=float("-inf"), eviction_policy=LOAD).to(tl.float32)
+    power = tl.exp(x - _finite(tl.max(x, 1, keep_dims=True)))
+    y = power * _inverse(tl.sum(power, 1, keep_dims=True))
+    tl.store(y_ptr + wide * cols + column, y.to(y_ptr.dtype.element_ty), mask=inside, eviction_policy=STORE)
+
+
+@triton.jit(do_not_specialize=["rows"])
+def sweep_kernel(
+    y_ptr, x_ptr, rows, cols_units, stride_units,
+    UNIT: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, KEEP: tl.constexpr, LOAD: tl.constexpr, STORE: tl.constexpr,
+):  # fmt: skip
+    """Block by block over the rows of a program, twice."""
+    cols = cols_units * UNIT
+    row = (tl.program_id(0) * ROWS + tl.arange(0, ROWS))[:, None]
+    wide = row.to(tl.int64)
+    x_row = x_ptr + wide * (stride_units * UNIT)
+    y_row = y_ptr + wide * cols
+    maximum = tl.full((ROWS, 1), float("-inf"), tl.float32)
+    total = tl.zeros((ROWS, 1), tl.float32)
+    for start in range(0, cols, BLOCK):
+        column = start + tl.arange(0, BLOCK)[None, :]
+        inside = (row < rows) & (column < cols)
+        x = tl.load(x_row + column, mask=inside, other=float("-inf"), eviction_policy=KEEP).to(tl.float32)
+        higher = tl.maximum(maximum, tl.max(x, 1, keep_dims=True))
+        shift = _finite(higher)
+        total = total * tl.exp(maximum - shift) + tl.sum(tl.exp(x - shift), 1, keep_dims=True)
+        maximum = higher
+    shift = _finite(maximum)
+    inverse = _inverse(total)
+    for start in range(0, cols, BLOCK):
+        column = start + tl.arange(0, BLOCK)[None, :]
+        inside = (row < rows) & (column < cols)
+        x = tl.load(x_row + column, mask=inside, other=float("-inf"), eviction_policy=LOAD).to(tl.float32)
+        y = tl.exp(x - shift) * inverse
+        tl.store(y_row + column, y.to(y_ptr.dtype.element_ty), mask=inside, eviction_policy=STORE)
+
+
+def row(workload: Workload, config: Config) -> TritonLaunch:
+    """One program for every `rows_per_program` rows."""
+    load, store, _ = policies(config)
+    return _launch(row_kernel, workload, config, {"COLS": block_cols(workload), "LOAD": load, "STORE": store})
+
+
+def sweep(workload: Workload, config: Config) -> TritonLaunch:
+    """One program for every `rows_per_program` rows, two sweeps each."""
+    load, store, keep = policies(config)
+    return _launch(sweep_kernel, workload, config, {"BLOCK": int(config["block"]), "KEEP": keep, "LOAD": load, "STORE": store})
+
+
+def _launch(function: Any, workload: Workload, config: Config, constants: dict[str, Any]) -> TritonLaunch:
+    view, together = row_view(workload), int(config["rows_per_program"])
+    rows, cols, stride = view.rows, view.cols_units, view.stride_units
+
+    def arguments(outputs: tuple[Tensor, ...], x: Tensor) -> tuple[Any, ...]:
+        return outputs[0], x, rows, cols, stride
+
+    grid = (triton.cdiv(rows, together), 1, 1)
+    return TritonLaunch(function, grid, arguments, {**constants, "ROWS": together, "UNIT": view.unit}, num_warps=int(config["num_warps"]))

@@ -1,0 +1,221 @@
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import torch
+
+from kernelyard.contracts import RMSNORM, SOFTMAX, VECTOR_ADD
+from kernelyard.errors import BuildFailed
+from kernelyard.plugins.triton_jit import plugin, probe
+from kernelyard.plugins.triton_jit.kernels import KERNELS
+from kernelyard.plugins.triton_jit.launch import row_view
+from kernelyard.registry.kernel import Kernel
+from kernelyard.registry.machine import installed
+from kernelyard.registry.op import Op, Point
+from kernelyard.registry.spec import YES, TensorSpec, Workload, no
+
+OPS = {op.name: op for op in (VECTOR_ADD, SOFTMAX, RMSNORM)}
+NAMES = [f"{k.op}/{k.name}" for k in KERNELS]
+LARGE = {"vector_add": [(4096,), (1 << 24,), (1_000_003,)], "rows": [(1, 4096), (16384, 4096), (2048, 32768), (32768, 128), (1000, 4095)]}
+needs_triton = pytest.mark.skipif(not installed("triton"), reason="triton is not installed")
+every_kernel = pytest.mark.parametrize("kernel", KERNELS, ids=NAMES)
+
+
+def workload(op: Op, dims: tuple[int, ...], dtype: str = "bfloat16", layout: str = "contiguous") -> Workload:
+    return op.workload(Point(dims, dtype, layout), "cuda")
+
+
+def named(op: str, name: str) -> Kernel:
+    return next(k for k in KERNELS if k.op == op and k.name == name)
+
+
+# Right, through the interpreter ---------------------------------------------------------------------
+
+
+@pytest.fixture(scope="session")
+def interpreted() -> dict[str, Any]:
+    """Faults of every kernel over the smoke matrix and special values, from one process: Triton chooses its mode at import."""
+    script = Path(__file__).with_name("agreement.py")
+    done = subprocess.run(
+        [sys.executable, str(script), "cpu", "smoke", "1", *NAMES],
+        env={**os.environ, "TRITON_INTERPRET": "1"}, capture_output=True, text=True, timeout=300, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)  # type: ignore[no-any-return]
+
+
+@needs_triton
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("name", NAMES)
+def test_the_interpreter_finds_no_fault(name: str, interpreted: dict[str, Any]) -> None:
+    assert interpreted[name]["faults"] == {}
+    assert interpreted[name]["cases"] > 10
+
+
+@needs_triton
+def test_a_process_that_compiles_can_not_interpret_and_says_what_to_do(agreement: ModuleType) -> None:
+    import triton.language  # noqa: F401  # compiled, as nothing asked for the interpreter in this process
+
+    with pytest.raises(BuildFailed, match="TRITON_INTERPRET=1"):
+        agreement.fault(named("vector_add", "triton.stream"), ("sum", VECTOR_ADD, (torch.ones(4), torch.ones(4))))
+
+
+@needs_triton
+def test_the_interpreter_rounds_to_bfloat16_as_torch_does() -> None:
+    from kernelyard.plugins.triton_jit.interpreter import to_bfloat16, to_float32
+
+    bits = torch.randint(-(2**31), 2**31 - 1, (20000,), generator=torch.Generator().manual_seed(0), dtype=torch.int64).to(torch.int32)
+    special = torch.tensor([0.0, -0.0, 1.00390625, 1.01171875, 3.4e38, float("inf"), -float("inf"), float("nan"), 1e-40])
+    values = torch.cat([bits.view(torch.float32), special])
+    mine = torch.from_numpy(to_float32(to_bfloat16(values.numpy())))
+    assert torch.equal(mine.nan_to_num(7.0, 8.0, 9.0), values.to(torch.bfloat16).to(torch.float32).nan_to_num(7.0, 8.0, 9.0))
+
+
+# Compiled for Hopper without a GPU ------------------------------------------------------------------
+
+
+@needs_triton
+@every_kernel
+def test_default_configs_compile_for_hopper_without_spills_and_with_16_byte_accesses(kernel: Kernel) -> None:
+    from kernelyard.plugins.triton_jit.offline import compile_only
+
+    op = OPS[kernel.op]
+    for dims in LARGE.get(op.name, LARGE["rows"]):
+        work = workload(op, dims)
+        if not kernel.support.fits(work):
+            continue
+        built = compile_only(op, kernel, work, kernel.space.default_for(work))
+        assert built.local_bytes == 0, dims
+        assert built.shared_bytes <= 227 * 1024
+        assert built.store_bytes == (2 if dims == (1000, 4095) else 16), dims
+
+
+@needs_triton
+def test_a_width_of_1000_is_read_16_bytes_at_a_time_and_a_misaligned_one_is_not() -> None:
+    from kernelyard.plugins.triton_jit.offline import compile_only
+
+    kernel = named("rmsnorm", "triton.row")
+    for layout, size in (("contiguous", 16), ("row_strided", 16), ("offset", 2)):
+        work = workload(RMSNORM, (4096, 1000), layout=layout)
+        assert compile_only(RMSNORM, kernel, work, kernel.space.default_for(work)).load_bytes >= size
+    assert "ld.global.v4" not in compile_only(RMSNORM, kernel, misaligned(work), kernel.space.default_for(work)).ptx
+
+
+def misaligned(work: Workload) -> Workload:
+    moved = {name: TensorSpec(spec.shape, spec.dtype, spec.strides, aligned=False) for name, spec in work.tensors if spec is not None}
+    return Workload(work.op, tuple(moved.items()), work.statics, work.device, work.dims)
+
+
+@needs_triton
+def test_a_config_that_can_not_be_compiled_is_a_failed_build() -> None:
+    from kernelyard.plugins.triton_jit.offline import compile_only
+
+    kernel = named("rmsnorm", "triton.row")
+    work = workload(RMSNORM, (4, 64))
+    with pytest.raises(BuildFailed, match="Triton can't compile row_kernel"):
+        compile_only(RMSNORM, kernel, work, {"rows_per_program": 3, "num_warps": 1, "hint": "none"})
+
+
+@needs_triton
+def test_no_load_or_store_has_both_a_cache_modifier_and_an_eviction_policy() -> None:
+    import inspect
+
+    from kernelyard.plugins.triton_jit import rmsnorm, softmax, vector_add
+
+    assert all("cache_modifier=" not in inspect.getsource(module) for module in (rmsnorm, softmax, vector_add))
+
+
+# Declarations ---------------------------------------------------------------------------------------
+
+
+@every_kernel
+def test_the_default_and_the_hints_are_in_the_space_of_every_point_it_serves(kernel: Kernel) -> None:
+    op = OPS[kernel.op]
+    for device, matrix in (("cuda", "performance"), ("cuda", "correctness"), ("cpu", "correctness"), ("cuda", "held_out")):
+        for point in op.matrix(matrix, "cuda").points:
+            work = op.workload(point, device)
+            if point.layout == "contiguous" and work.dim(op.dims[-1]) <= kernel.support.most.get("cols", work.dim(op.dims[-1])):
+                for config in kernel.space.hints_for(work):
+                    assert kernel.space.allows(config, work), (work.label(), config)
+
+
+def test_rows_that_no_single_stride_reaches_are_refused_with_the_strides() -> None:
+    x = torch.empty(4, 6, 32)[:, :5]
+    work = SOFTMAX.workload_of((x,))
+    answer = named("softmax", "triton.row").support.predicates[0](work)
+    assert "(192, 32, 1)" in answer.reason
+
+
+def test_the_unit_is_what_divides_both_width_and_stride() -> None:
+    assert row_view(workload(RMSNORM, (7, 1000))).unit == 8
+    assert row_view(workload(RMSNORM, (7, 4095))).unit == 1
+    view = row_view(workload(RMSNORM, (7, 4096), layout="row_strided"))
+    assert (view.unit, view.cols_units * view.unit, view.stride_units * view.unit) == (8, 4096, 4104)
+
+
+def test_on_a_cpu_it_is_for_checking_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    backend = plugin.backends[0]
+    monkeypatch.setattr(probe, "installed", lambda package: True)
+    assert backend.available("cpu", "check")
+    assert "kernelyard check" in backend.available("cpu", "run").reason
+
+
+def test_on_a_gpu_it_needs_triton_and_the_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    backend = plugin.backends[0]
+    monkeypatch.setattr(probe, "installed", lambda package: True)
+    monkeypatch.setattr(probe, "cuda_ready", lambda: no("no NVIDIA GPU: the driver sees none"))
+    assert "no NVIDIA GPU" in backend.available("cuda").reason
+    monkeypatch.setattr(probe, "cuda_ready", lambda: YES)
+    assert backend.available("cuda")
+    monkeypatch.setattr(probe, "installed", lambda package: False)
+    assert "pip install triton" in backend.available("cuda").reason
+
+
+# On a GPU -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.gpu
+@every_kernel
+def test_keeps_the_contract_on_a_gpu(kernel: Kernel, agreement: ModuleType) -> None:
+    assert agreement.faults(kernel, "smoke", "cuda")["faults"] == {}
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("offset", [0, 1])
+def test_an_output_that_starts_anywhere_is_written_right(offset: int, agreement: ModuleType) -> None:
+    kernel = named("rmsnorm", "triton.row")
+    x, w = torch.randn(5, 256, device="cuda").bfloat16(), torch.randn(256, device="cuda").bfloat16()
+    args = (x, w, 1e-6, 0.0, "fp32")
+    work = RMSNORM.workload_of(args)
+    from kernelyard.plugins.triton_jit.build import builder
+
+    built = builder.build(RMSNORM, kernel, work, kernel.space.default_for(work))
+    out = torch.full((5 * 256 + 16,), 123.0, device="cuda").bfloat16()
+    inside = out[offset : offset + 5 * 256].view(5, 256)
+    assert built.into is not None
+    built.into((inside,), *args)
+    assert agreement.difference(inside, RMSNORM, work, args) == ""
+    assert out[offset + 5 * 256 :].eq(123.0).all() and out[:offset].eq(123.0).all()
+
+
+@pytest.mark.gpu
+def test_a_call_runs_on_torchs_current_stream_and_is_captured_by_a_cuda_graph() -> None:
+    from kernelyard.plugins.triton_jit.build import builder
+
+    kernel = named("vector_add", "triton.stream")
+    a, b = torch.ones(5000, device="cuda"), torch.ones(5000, device="cuda")
+    built = builder.build(VECTOR_ADD, kernel, VECTOR_ADD.workload_of((a, b)), kernel.space.default_for(VECTOR_ADD.workload_of((a, b))))
+    built.call(a, b)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        out = built.call(a, b)
+    a.fill_(2.0)
+    graph.replay()
+    assert out.eq(3.0).all()
