@@ -70,7 +70,9 @@ def stopwatches(executables: Mapping[str, tuple[Executable, Rotation]], device_t
 
     if device_type == "cpu" and mode == "device":
         allocating = any(executable.into is None for executable, _ in executables.values())
-        return {name: monotonic.device_time(executable, rotation, allocating=allocating) for name, (executable, rotation) in executables.items()}
+        return {
+            name: monotonic.device_time(executable, rotation, allocating=allocating) for name, (executable, rotation) in executables.items()
+        }
     if device_type == "cpu":
         return {name: monotonic.call_time(executable, rotation) for name, (executable, rotation) in executables.items()}
     if mode == "call":

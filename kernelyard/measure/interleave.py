@@ -144,8 +144,8 @@ def _whole(watch: Stopwatch, calls: int) -> int:
 def _warm_up(watch: Stopwatch, plan: Plan) -> bool:
     """Run for the time asked and until four readings in a row agree within 5%; False if they never do. The first call counts nowhere."""
     start = time.monotonic()
-    watch.read(watch.grain)
-    calls, recent = calibrate(watch, plan.sample_us), [0.0] * 0
+    recent: list[float] = []
+    calls = calibrate(watch, plan.sample_us)
     while True:
         recent = [*recent[-3:], watch.read(calls)]
         passed = time.monotonic() - start

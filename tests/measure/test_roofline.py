@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -68,11 +69,18 @@ def test_a_copy_of_each_size_is_measured_once_and_survives_a_refresh(timed: list
     assert timed == []
 
 
-@pytest.mark.parametrize("content", ["", "[]", "null", '{"device_key": "another"}', '{"device_key'])
+@pytest.mark.parametrize("content", ["", "[]", "null", '{"device_key'])
 def test_a_damaged_file_is_measured_anew(content: str, own_home: Path, timed: list[str]) -> None:
     first = roofline.ceilings("cpu")
     (file,) = (own_home / "ceilings").iterdir()
     file.write_text(content)
+    assert roofline.ceilings("cpu").copy_gbps == first.copy_gbps
+
+
+def test_a_file_of_another_device_is_not_used(own_home: Path, timed: list[str]) -> None:
+    first = roofline.ceilings("cpu")
+    (file,) = (own_home / "ceilings").iterdir()
+    file.write_text(json.dumps({**vars(first), "device_key": "cpu/another", "copy_gbps": 1.0}))
     assert roofline.ceilings("cpu").copy_gbps == first.copy_gbps
 
 
