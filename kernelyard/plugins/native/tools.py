@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shlex
@@ -106,5 +107,6 @@ def _write(path: Path, value: Mapping[str, Any]) -> Mapping[str, Any]:
         temporary.write_text(json.dumps(value))
         temporary.replace(path)
     except OSError:
-        temporary.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            temporary.unlink()
     return value
