@@ -19,6 +19,7 @@ from optuna.samplers import BaseSampler
 from optuna.storages import RDBStorage
 from optuna.study import Study
 from optuna.trial import FrozenTrial, Trial, TrialState
+from sqlalchemy import event
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
 
@@ -44,12 +45,18 @@ def open_storage(url: str) -> RDBStorage:
         sqlite = parsed.get_backend_name() == "sqlite"
         engine = {"connect_args": {"timeout": BUSY_S}} if sqlite else {}
         with file_lock(lock_path("storage", digest(url))), failures(parsed.render_as_string(hide_password=True)):
-            return RDBStorage(url, engine_kwargs=engine)
+            storage = RDBStorage(url, engine_kwargs=engine)
     except (ArgumentError, NoSuchModuleError) as error:
         reads = "It reads sqlite:///file.db or postgresql+psycopg://host/name."
         raise UsageError(f"--storage {url!r} is no database URL.", exists=reads) from error
     except ImportError as error:
         raise UsageError(f"--storage {parsed.drivername} needs a driver: {error}.", do="pip install 'kernelyard[postgresql]'") from error
+    if sqlite:
+        # Some ten commits a trial: with WAL and NORMAL each survives kill -9, and costs no flush to the disk (20 ms on a busy one).
+        event.listen(storage.engine, "connect", lambda connection, _: connection.execute("pragma synchronous = normal"))
+        storage.engine.dispose()
+    return storage
+
 
 
 @contextmanager

@@ -11,9 +11,6 @@ from pathlib import Path
 import pytest
 
 from kernelyard.registry import registry
-from kernelyard.registry.op import Op
-from kernelyard.registry.spec import Workload
-from kernelyard.tuner.limits import Limits
 
 TOY = Path(__file__).parent / "toy"
 
@@ -40,17 +37,6 @@ def toy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         registry.reset()
         yield home
     registry.reset()
-
-
-def workload(op: Op, size: int = 20_000) -> Workload:
-    from kernelyard.registry.op import Point
-
-    return op.workload(Point((size,), "float32"), "cpu")
-
-
-@pytest.fixture
-def limits() -> Limits:
-    return Limits(check_s=8.0)
 
 
 @pytest.fixture

@@ -102,7 +102,8 @@ print(report.from_cache, report.workloads[0].choice.kernel, [m for m in ("torch"
 
 def test_a_second_run_answers_from_the_store_without_torch_or_optuna(tuned: TuneReport) -> None:
     toy = str(Path(__file__).parent / "toy")
-    told = subprocess.run([sys.executable, "-c", f"import sys; sys.path.insert(0, {toy!r})\n{ASK_AGAIN}"], capture_output=True, text=True, check=True)
+    code = f"import sys; sys.path.insert(0, {toy!r})\n{ASK_AGAIN}"
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert told.stdout.split(maxsplit=2) == ["True", tuned.workloads[0].choice.kernel, "[]\n"], told.stderr
 
 
