@@ -18,12 +18,12 @@ def two_dimensions(workload: Workload) -> Answer:
 
 
 def _rows(most_cols: int) -> Support:
-    return Support(("cuda",), DTYPES, most={"cols": most_cols, "rows": 2**31 - 1}, predicates=(two_dimensions,))
+    return Support(("cuda",), DTYPES, most={"cols": most_cols, "rows": 2**31 - 32}, predicates=(two_dimensions,))
 
 
 def _kernel(op: str, name: str, summary: str, **rest: object) -> Kernel:
     entry = f"kernelyard.plugins.triton_jit.{op}:{name}"
-    return Kernel(f"triton.{name}", op, "triton", summary, entry, determinism=Determinism.RUN_TO_RUN, **rest)  # type: ignore[arg-type]
+    return Kernel(f"triton.{name}", op, "triton", summary, entry, files=("launch.py",), determinism=Determinism.RUN_TO_RUN, **rest)  # type: ignore[arg-type]
 
 
 KERNELS = (

@@ -1,0 +1,23 @@
+"""Whether CUDA C++ can be built and run here, with the first thing that is missing."""
+
+from __future__ import annotations
+
+from kernelyard.plugins.cuda.toolkit import find_nvcc
+from kernelyard.plugins.native.tools import ninja_and_tvm_ffi
+from kernelyard.registry.backend import Purpose
+from kernelyard.registry.machine import cuda_ready
+from kernelyard.registry.spec import Answer, no
+
+
+def probe(device: str, purpose: Purpose) -> Answer:
+    """nvcc, ninja, tvm_ffi and a GPU. There is no interpreter: a check needs them too."""
+    if device != "cuda":
+        return no(f"CUDA C++ runs on cuda, not on {device}")
+    tools = can_build()
+    return cuda_ready() if tools else tools
+
+
+def can_build() -> Answer:
+    """Whether CUDA C++ can be built here, with or without a GPU."""
+    search = find_nvcc()
+    return ninja_and_tvm_ffi() if search.nvcc else no(search.reason())
