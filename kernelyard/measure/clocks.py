@@ -25,7 +25,8 @@ class Stopwatch:
     clock          'monotonic', 'events' or 'graph'
     grain          n must be a multiple of it (a graph replays all its calls)
     most_calls     the largest n worth asking for
-    overhead_us    what the loop around one call costs; taken off every sample
+    empty_us       the same for the loop around nothing; what it takes is no time of the kernel
+    overhead_us    where there is no such loop to run: what is known to be no time of the kernel, for one call
     resolution_us  the smallest step of the clock
     lead_in        calls before each sample, not timed, as a share of n: another candidate has just run
     cache, note    what the caches hold, and what else a reader of the figure must know
@@ -36,6 +37,7 @@ class Stopwatch:
     elapsed_us: Callable[[int], float]
     grain: int = 1
     most_calls: int = 1 << 16
+    empty_us: Callable[[int], float] | None = None
     overhead_us: float = 0.0
     resolution_us: float = 0.001
     lead_in: float = 0.125
@@ -44,7 +46,7 @@ class Stopwatch:
     name: str = "the candidate"
 
     def read(self, calls: int) -> float:
-        """Microseconds of so many calls, overhead included; raises MeasurementFailed where the kernel or the clock fails."""
+        """Microseconds of so many calls, loop included; raises MeasurementFailed where the kernel or the clock fails."""
         try:
             elapsed = self.elapsed_us(calls)
         except KernelyardError:
@@ -55,13 +57,9 @@ class Stopwatch:
             raise MeasurementFailed(f"the {self.clock} clock read {elapsed} us for {calls} calls of {self.name}.", do="No result was kept.")
         return elapsed
 
-    def per_call(self, calls: int) -> float:
-        """Microseconds of one call; 0.0 where that is below what the clock and the loop around the call can tell."""
-        elapsed = self.read(calls)
-        overhead = self.overhead_us * calls
-        net = elapsed - overhead
-        # On a machine busy with other work the empty loop itself read up to 0.4 of its calibrated cost too long.
-        return 0.0 if net < max(4 * self.resolution_us, 0.5 * overhead) else net / calls
+    def read_empty(self, calls: int) -> float:
+        """Microseconds of the loop for so many calls of nothing."""
+        return self.empty_us(calls) if self.empty_us is not None else self.overhead_us * calls
 
 
 def stopwatches(executables: Mapping[str, tuple[Executable, Rotation]], device_type: str, mode: Mode) -> dict[str, Stopwatch]:

@@ -6,7 +6,7 @@ import gc
 import math
 import random
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
@@ -60,15 +60,19 @@ def interleave(watches: Mapping[str, Stopwatch], plan: Plan, mode: Mode, guard: 
     with _collector_off():
         unstable = frozenset(name for name, watch in watches.items() if not _warm_up(watch, plan))
         calls = {name: calibrate(watch, plan.sample_us) for name, watch in watches.items()}
-        taken, noise = _batches(watches, calls, plan, guard)
-    samples = {name: _settled([batch[name] for batch in taken]) for name in watches}
+        empties: Batch = {name: [] for name in watches}
+        taken, noise = _batches(watches, calls, plan, guard, empties)
+    samples = {name: _net([batch[name] for batch in taken], empties[name], watches[name], calls[name]) for name in watches}
     return Measured(mode, samples, calls, watches, plan.seed, noise, unstable)
 
 
 Batch = dict[str, list[float]]
+"""Microseconds of one call, a list for each candidate."""
 
 
-def _batches(watches: Mapping[str, Stopwatch], calls: Mapping[str, int], plan: Plan, guard: Guard) -> tuple[list[Batch], str]:
+def _batches(
+    watches: Mapping[str, Stopwatch], calls: Mapping[str, int], plan: Plan, guard: Guard, empties: Batch
+) -> tuple[list[Batch], str]:
     rng = random.Random(plan.seed)
     rounds = _rounds(watches, calls, plan)
     taken: list[Batch] = []
@@ -76,7 +80,7 @@ def _batches(watches: Mapping[str, Stopwatch], calls: Mapping[str, int], plan: P
     retakes, deadline = RETAKES, time.monotonic() + plan.budget_s
     while not _enough(taken, plan, deadline):
         judge = guard()
-        batch = _batch(watches, calls, rounds, rng)
+        batch = _batch(watches, calls, rounds, rng, empties)
         disturbance = judge()
         if disturbance and retakes:
             retakes -= 1
@@ -86,15 +90,16 @@ def _batches(watches: Mapping[str, Stopwatch], calls: Mapping[str, int], plan: P
     return taken, f"{noise[-1]} in {len(noise)} of {len(taken)} batches" if noise else ""
 
 
-def _batch(watches: Mapping[str, Stopwatch], calls: Mapping[str, int], rounds: int, rng: random.Random) -> Batch:
-    """Every candidate once a round, each round in an order of its own."""
+def _batch(watches: Mapping[str, Stopwatch], calls: Mapping[str, int], rounds: int, rng: random.Random, empties: Batch) -> Batch:
+    """Every candidate once a round, each round in an order of its own; its empty loop is read as often, under the same conditions."""
     batch: Batch = {name: [] for name in watches}
     for _ in range(rounds):
         for name in rng.sample(list(watches), len(watches)):
-            watch = watches[name]
+            watch, count = watches[name], calls[name]
+            empties[name].append(watch.read_empty(count) / count)
             if watch.lead_in:
-                watch.read(_whole(watch, math.ceil(calls[name] * watch.lead_in)))
-            batch[name].append(watch.per_call(calls[name]))
+                watch.read(_whole(watch, math.ceil(count * watch.lead_in)))
+            batch[name].append(watch.read(count) / count)
     return batch
 
 
@@ -107,10 +112,17 @@ def _enough(taken: list[Batch], plan: Plan, deadline: float) -> bool:
     return all(interval.spread <= 2 * plan.precision for interval in intervals)
 
 
-def _settled(batches: Batches) -> Batches:
-    """All zeros if one sample is 0: noise adds time and never takes it away, so the least sample is nearest to the work that was done."""
-    nothing = min(map(min, batches)) == 0.0
-    return tuple(tuple(0.0 for _ in batch) if nothing else tuple(batch) for batch in batches)
+def _net(batches: Batches, empties: Sequence[float], watch: Stopwatch, calls: int) -> Batches:
+    """Samples without the loop; all zeros where the least of them is hardly longer than the loop, or than four steps of the clock.
+
+    The least, because noise adds time and never takes it away: the least sample and the least empty loop are nearest
+    to what was done. On a machine busy with other work an empty loop still read 0.4 of itself too long.
+    """
+    overhead = min(empties)
+    least = min(map(min, batches)) - overhead
+    if least < max(4 * watch.resolution_us / calls, 0.5 * overhead):
+        return tuple(tuple(0.0 for _ in batch) for batch in batches)
+    return tuple(tuple(sample - overhead for sample in batch) for batch in batches)
 
 
 def _rounds(watches: Mapping[str, Stopwatch], calls: Mapping[str, int], plan: Plan) -> int:

@@ -37,7 +37,7 @@ def _stopwatch(loop: Loop, empty: Loop, rotation: Rotation, note: str = "") -> S
     return Stopwatch(
         clock="monotonic",
         elapsed_us=lambda calls: _time(loop, rotation, calls),
-        overhead_us=min(_time(empty, rotation, 1000) for _ in range(9)) / 1000,
+        empty_us=lambda calls: _time(empty, rotation, calls),
         resolution_us=max(time.get_clock_info("perf_counter").resolution * 1e6, 0.001),
         cache=rotation.cache,
         note=note,

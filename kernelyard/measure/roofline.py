@@ -8,11 +8,11 @@ impossible, is lower: the best rate seen anywhere, data hot in cache included on
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING
 
 from kernelyard.measure import ceiling_file, device
 from kernelyard.measure.arguments import MB, Rotation, rotate
@@ -25,6 +25,9 @@ from kernelyard.registry.lazy import torch
 from kernelyard.registry.machine import identity
 from kernelyard.registry.op import Op
 from kernelyard.registry.spec import Cost, Timing, Workload
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 PLAN = Plan(batches=3, most_batches=3, budget_s=0.3, warm_up_s=0.03)
 COPY_BYTES = {"cpu": 128 * MB, "cuda": 2048 * MB}  # read and written; many times any L2, and a CPU's private caches
@@ -135,8 +138,11 @@ def _least_us(measured: Measured, name: str) -> float:
 
 def _matrix_tflops(device_type: str, dtype: str, n: int) -> float:
     a, b = (torch.randn(n, n, device=device_type).to(getattr(torch, dtype)) for _ in range(2))
-    product = _executable(lambda outputs, x, y: torch.mm(x, y, out=outputs[0]))
-    measured = _time(device_type, {"mm": (product, rotate((torch.empty_like(a),), (a, b), device_type))})
+
+    def into(outputs: tuple[Tensor, ...], x: Tensor, y: Tensor) -> None:
+        torch.mm(x, y, out=outputs[0])
+
+    measured = _time(device_type, {"mm": (Executable(torch.mm, into), rotate((torch.empty_like(a),), (a, b), device_type))})
     return float(2 * n**3 / _least_us(measured, "mm") / 1e6)
 
 
@@ -165,16 +171,18 @@ def _copy_of(nbytes: int, device_type: str) -> tuple[Executable, Rotation]:
 
 
 def _read_of(nbytes: int, device_type: str) -> tuple[Executable, Rotation]:
+    def into(outputs: tuple[Tensor, ...], source: Tensor) -> None:
+        torch.sum(source, dim=0, out=outputs[0])
+
     source, total = torch.rand(max(nbytes // 4, 1), device=device_type), torch.empty((), device=device_type)
-    return _executable(lambda outputs, x: torch.sum(x, dim=0, out=outputs[0])), rotate((total,), (source,), device_type)
+    return Executable(torch.sum, into), rotate((total,), (source,), device_type)
 
 
 def _copier() -> Executable:
-    return _executable(lambda outputs, source: outputs[0].copy_(source))
+    def into(outputs: tuple[Tensor, ...], source: Tensor) -> None:
+        outputs[0].copy_(source)
 
-
-def _executable(into: Callable[..., Any]) -> Executable:
-    return Executable(call=into, into=into)
+    return Executable(torch.clone, into)
 
 
 def _time(device_type: str, work: Mapping[str, tuple[Executable, Rotation]]) -> Measured:

@@ -108,13 +108,32 @@ def test_a_candidate_that_raises_is_named() -> None:
         interleave({"cpp.good": constant(1.0), "cpp.bad": Stopwatch("fake", broken)}, QUICK, "device")
 
 
+def looped(us: float, loop_us: float) -> Stopwatch:
+    """A clock that reads a call and the loop around it."""
+    return Stopwatch("fake", lambda calls: (us + loop_us) * calls, empty_us=lambda calls: loop_us * calls)
+
+
 def test_the_loop_around_the_calls_is_taken_off() -> None:
-    timing = interleave({"a": constant(10.0, overhead_us=2.0)}, QUICK, "device").timing("a")
-    assert timing.median_us == pytest.approx(8.0)
+    assert interleave({"a": looped(8.0, 2.0)}, QUICK, "device").timing("a").median_us == pytest.approx(8.0)
+
+
+def test_a_known_overhead_is_taken_off_where_there_is_no_loop_to_read() -> None:
+    assert interleave({"a": constant(10.0, overhead_us=2.0)}, QUICK, "device").timing("a").median_us == pytest.approx(8.0)
 
 
 def test_what_is_left_of_an_empty_loop_is_no_time() -> None:
-    assert constant(2.2, overhead_us=2.0).per_call(1000) == 0.0
+    assert interleave({"a": looped(0.2, 2.0)}, QUICK, "device").below_resolution("a")
+
+
+def test_less_than_four_steps_of_the_clock_is_no_time() -> None:
+    coarse = Stopwatch("fake", lambda calls: 30.0, most_calls=1, resolution_us=10.0)
+    assert interleave({"a": coarse}, QUICK, "device").below_resolution("a")
+
+
+def test_a_stretched_empty_loop_takes_nothing_from_the_kernel() -> None:
+    loops = itertools.cycle((900.0, 0.1, 700.0))
+    watch = Stopwatch("fake", lambda calls: 10.1 * calls, empty_us=lambda calls: next(loops) * calls)
+    assert interleave({"a": watch}, QUICK, "device").timing("a").median_us == pytest.approx(10.0)
 
 
 def test_one_sample_of_nothing_outweighs_samples_that_a_neighbour_stretched() -> None:

@@ -8,13 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from kernelyard.contracts.vector_add import VECTOR_ADD
 from kernelyard.measure import ceiling_file, roofline
 from kernelyard.measure.clocks import Stopwatch
 from kernelyard.measure.measured import Measured
-from kernelyard.measure.protocol import measure
+from kernelyard.measure.protocol import Candidate, measure
 from kernelyard.measure.roofline import Ceilings
+from kernelyard.registry.backend import Executable
 from kernelyard.registry.machine import identity
 from kernelyard.registry.op import Point
 from kernelyard.registry.spec import Cost, Timing
@@ -118,6 +120,7 @@ def test_a_time_below_the_floor_is_impossible() -> None:
 def test_the_ceiling_can_be_timed_beside_the_kernels() -> None:
     workload = VECTOR_ADD.workload(Point((1000,), "float32"))
     candidate = roofline.copy_candidate(VECTOR_ADD, workload)
-    measured = measure([candidate], device_type="cpu", most_batches=3, budget_s=0.05)
+    add = Candidate("add", VECTOR_ADD, workload, Executable(torch.add))
+    measured = measure([candidate, add], device_type="cpu", most_batches=3, budget_s=0.05)
     assert candidate.arguments is not None and candidate.arguments().set_bytes == VECTOR_ADD.cost(workload).bytes
     assert measured["copy"].median_us > 0
