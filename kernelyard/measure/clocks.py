@@ -26,7 +26,6 @@ class Stopwatch:
     grain          n must be a multiple of it (a graph replays all its calls)
     most_calls     the largest n worth asking for
     empty_us       the same for the loop around nothing; what it takes is no time of the kernel
-    overhead_us    where there is no such loop to run: what is known to be no time of the kernel, for one call
     resolution_us  the smallest step of the clock
     lead_in        calls before each sample, not timed, as a share of n: another candidate has just run
     cache, note    what the caches hold, and what else a reader of the figure must know
@@ -38,7 +37,6 @@ class Stopwatch:
     grain: int = 1
     most_calls: int = 1 << 16
     empty_us: Callable[[int], float] | None = None
-    overhead_us: float = 0.0
     resolution_us: float = 0.001
     lead_in: float = 0.125
     cache: str = ""
@@ -58,8 +56,8 @@ class Stopwatch:
         return elapsed
 
     def read_empty(self, calls: int) -> float:
-        """Microseconds of the loop for so many calls of nothing."""
-        return self.empty_us(calls) if self.empty_us is not None else self.overhead_us * calls
+        """Microseconds of the loop for so many calls of nothing; 0.0 where the clock sees no loop."""
+        return self.empty_us(calls) if self.empty_us is not None else 0.0
 
 
 def stopwatches(executables: Mapping[str, tuple[Executable, Rotation]], device_type: str, mode: Mode) -> dict[str, Stopwatch]:

@@ -117,10 +117,6 @@ def test_the_loop_around_the_calls_is_taken_off() -> None:
     assert interleave({"a": looped(8.0, 2.0)}, QUICK, "device").timing("a").median_us == pytest.approx(8.0)
 
 
-def test_a_known_overhead_is_taken_off_where_there_is_no_loop_to_read() -> None:
-    assert interleave({"a": constant(10.0, overhead_us=2.0)}, QUICK, "device").timing("a").median_us == pytest.approx(8.0)
-
-
 def test_what_is_left_of_an_empty_loop_is_no_time() -> None:
     assert interleave({"a": looped(0.2, 2.0)}, QUICK, "device").below_resolution("a")
 
