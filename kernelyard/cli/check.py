@@ -13,12 +13,17 @@ if TYPE_CHECKING:
     from kernelyard.verify.outcome import CheckReport
 
 
+SLOW_BUILDS_POINTS = 12
+"""Of the matrix, evenly spread: torch.compile takes 3 to 10 s for each on two cores."""
+
+
 @click.command(epilog="Example: kernelyard check rmsnorm --kernel cpp.onepass")
 @click.argument("op")
 @click.option("--kernel", "kernels", multiple=True, help="Only this kernel; may be given again.")
 @shape_option("7x129")
 @dtype_option
 @matrix_option
+@click.option("--full", is_flag=True, help="Every point, also for kernels that take seconds to build each (torch.compile).")
 @click.option("--timeout", "timeout_s", type=click.FloatRange(min=1), default=1800, show_default=True, help="Seconds for each kernel.")
 @device_option
 @json_option
@@ -28,6 +33,7 @@ def check(
     shapes: tuple[str, ...],
     dtype: str | None,
     matrix: str | None,
+    full: bool,
     timeout_s: float,
     device: str | None,
     as_json: bool,
@@ -49,19 +55,22 @@ def check(
     reports = []
     with Worker() as worker:
         for name in names:
-            report = check_isolated(worker, everything.op(op), everything.kernel(op, name), chosen, device, timeout_s=timeout_s)
+            kernel = everything.kernel(op, name)
+            limit = SLOW_BUILDS_POINTS if everything.backend(kernel.backend).slow_builds and not full else None
+            report = check_isolated(worker, everything.op(op), kernel, chosen, device, limit=limit, timeout_s=timeout_s)
             reports.append(report)
-            _say(report) if as_json else _show(report)
+            if as_json:
+                say(_headline(report))
+            else:
+                _show(report)
+            if limit is not None and limit < len(chosen.points):
+                say(f"{name}: {limit} of {len(chosen.points)} points, because each takes seconds to build; --full checks all")
     if as_json:
         failures = [asdict(failure) for report in reports for failure in report.failures]
         content = {"op": op, "kernel": ", ".join(names), "cases": sum(report.cases for report in reports), "failures": failures}
         frozen = {"name": chosen.name, "hash": chosen.hash}
         emit({**content, "device": device, "matrix": frozen, "kernels": [report.as_dict() for report in reports]})
     return _verdict(reports, explicit=bool(kernels))
-
-
-def _say(report: CheckReport) -> None:
-    say(_headline(report))
 
 
 def _headline(report: CheckReport) -> str:

@@ -30,6 +30,7 @@ class Backend:
 
     probe(device_type, purpose) -> Answer     can this machine do it? cheap, no torch import, no build
     entry                                     an object that is a `Builder`
+    slow_builds                               each workload costs seconds to build: a check takes a spread of the matrix
     """
 
     name: str
@@ -37,6 +38,7 @@ class Backend:
     devices: tuple[str, ...]
     probe: str
     entry: str
+    slow_builds: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "devices", tuple(self.devices))

@@ -33,6 +33,7 @@ plugin = Plugin(
             devices=("cpu", "cuda"),
             probe="kernelyard.plugins.compiled.probe:probe",
             entry="kernelyard.plugins.compiled.build:builder",
+            slow_builds=True,
         ),
     ),
 )
