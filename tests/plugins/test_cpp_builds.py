@@ -126,6 +126,21 @@ def test_spaces_and_dollars_in_paths_and_defines_survive(folder: Path, tmp_path:
     assert add(folder, UNUSED="\"$x 'y'\"") == 2
 
 
+def test_tvm_ffi_itself_may_be_installed_under_a_path_with_spaces(
+    folder: Path, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tvm_ffi.cpp import extension
+
+    for index, name in enumerate(("find_include_path", "find_dlpack_include_path")):
+        link = tmp_path / f"an $odd (place) {index}"
+        link.symlink_to(getattr(extension, name)())
+        monkeypatch.setattr(extension, name, lambda link=link: str(link))
+    libraries = tmp_path / "it's lib"
+    libraries.symlink_to(Path(extension.find_libtvm_ffi()).parent)
+    monkeypatch.setattr(extension, "find_libtvm_ffi", lambda: str(libraries / "libtvm_ffi.so"))
+    assert add(folder) == 2
+
+
 def test_an_artefact_is_noted_beside_it_and_nothing_else_is_left(folder: Path, home: Path) -> None:
     path = artefact(source(TIMES=2), folder, "cpp.add", Recipe(cxx_flags=("-O1",)))
     note = json.loads((path.parent / "build.json").read_text())

@@ -9,20 +9,23 @@ import os
 import re
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from kernelyard.errors import BuildFailed
 from kernelyard.plugins.native.artefacts import library_path, locked, publish, workshop
-from kernelyard.plugins.native.sources import content_hash, define_flags, escape, write_units
+from kernelyard.plugins.native.sources import content_hash, define_flags, escape, escape_path, write_units
 from kernelyard.plugins.native.tools import ninja_folder, tvm_ffi_version
 from kernelyard.registry.backend import NativeSource
 
 LOCK_TIMEOUT_S = 600.0
 """Longer than any build seen (CUDA: a minute), short enough that a wedged machine says so."""
+
+FOLDERS = ("find_include_path", "find_dlpack_include_path", "find_libtvm_ffi")
 
 _modules: dict[Path, Any] = {}
 _in_process = threading.RLock()
@@ -91,10 +94,10 @@ def _build(source: NativeSource, folder: Path, name: str, recipe: Recipe, path: 
 
 
 def _compile(source: NativeSource, folder: Path, stem: str, recipe: Recipe, temporary: Path) -> Path:
-    from tvm_ffi.cpp import build
+    from tvm_ffi.cpp import build, extension
 
     own = (*source.flags, *define_flags(source.defines))
-    with _in_process, _environment({**recipe.environment, "PATH": _path_with_ninja()}):
+    with _in_process, _environment({**recipe.environment, "PATH": _path_with_ninja()}), _escaped_paths(extension):
         try:
             library = build(
                 stem,
@@ -123,6 +126,26 @@ def _from_first_error(log: str, most: int = 1500) -> str:
     lines = log.splitlines()
     first = next((i for i, line in enumerate(lines) if re.search(r"\berror\b", line, re.IGNORECASE)), None)
     return log[-most:] if first is None else "\n".join(lines[first:])[:most]
+
+
+@contextmanager
+def _escaped_paths(extension: Any) -> Iterator[None]:
+    """tvm_ffi's own folders escaped, while it writes its ninja file: an environment may lie under a path with a space.
+
+    It takes them from these functions, which its module looks up by name.
+    """
+    before: dict[str, Callable[[], str]] = {name: getattr(extension, name) for name in FOLDERS}
+    for name, find in before.items():
+        setattr(extension, name, partial(_call_escaped, find))
+    try:
+        yield
+    finally:
+        for name, find in before.items():
+            setattr(extension, name, find)
+
+
+def _call_escaped(find: Callable[[], str]) -> str:
+    return escape_path(find())
 
 
 @contextmanager

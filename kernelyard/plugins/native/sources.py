@@ -64,3 +64,8 @@ def define_flags(defines: Mapping[str, str | int]) -> list[str]:
 def escape(flags: Iterable[str]) -> list[str]:
     """Flags as a ninja file takes them: quoted for the shell, dollars doubled for ninja."""
     return [shlex.quote(flag).replace("$", "$$") for flag in flags]
+
+
+def escape_path(path: str) -> str:
+    """The same for a path that stands in the middle of a flag."""
+    return re.sub(r"([^\w./$:+@%,=-])", r"\\\1", path).replace("$", r"\$$")
