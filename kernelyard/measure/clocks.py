@@ -50,7 +50,7 @@ class Stopwatch:
         except KernelyardError:
             raise
         except Exception as error:
-            raise MeasurementFailed(f"{self.name} raised {type(error).__name__} while being timed: {error}") from error
+            raise _failed(self.name, error) from error
         if not math.isfinite(elapsed) or elapsed < 0:
             raise MeasurementFailed(f"the {self.clock} clock read {elapsed} us for {calls} calls of {self.name}.", do="No result was kept.")
         return elapsed
@@ -86,7 +86,15 @@ def _cuda_device_time(executables: Mapping[str, tuple[Executable, Rotation]]) ->
         except cuda.NotCapturable as error:
             reason = f"all by events: {name} can't be captured in a CUDA graph ({error})"
             return {other: cuda.event_time(e, r, reason) for other, (e, r) in executables.items()}
+        except KernelyardError:
+            raise
+        except Exception as error:
+            raise _failed(name, error) from error
     return watches
+
+
+def _failed(name: str, error: Exception) -> MeasurementFailed:
+    return MeasurementFailed(f"{name} raised {type(error).__name__} while being timed: {error}")
 
 
 def first_call_us(executable: Executable, args: tuple[Any, ...], device_type: str = "cpu") -> float:

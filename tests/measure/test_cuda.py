@@ -1,4 +1,4 @@
-"""CUDA clocks. All but the last test need a GPU; none asserts how fast anything is, only that clocks agree and say what they did."""
+"""CUDA clocks. The marked tests need a GPU; none asserts how fast anything is, only that clocks agree and say what they did."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from kernelyard.contracts.vector_add import VECTOR_ADD
+from kernelyard.errors import MeasurementFailed
 from kernelyard.measure import clocks, device, roofline
 from kernelyard.measure.arguments import Rotation
 from kernelyard.measure.clocks import Stopwatch
@@ -111,3 +112,14 @@ def test_falling_back_to_events_takes_every_candidate_along(monkeypatch: pytest.
     assert [watch.clock for watch in watches.values()] == ["events", "events"]
     assert "bad can't be captured in a CUDA graph (it synchronises)" in watches["good"].note
     assert clocks.stopwatches({"good": (good, none)}, "cuda", "device")["good"].clock == "graph"
+
+
+def test_a_candidate_that_fails_before_it_is_captured_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    from kernelyard.measure import cuda
+
+    def broken(executable: Executable, rotation: Rotation) -> Stopwatch:
+        raise RuntimeError("an illegal memory access was encountered")
+
+    monkeypatch.setattr(cuda, "graph_time", broken)
+    with pytest.raises(MeasurementFailed, match=r"triton\.bad raised RuntimeError .*illegal memory access"):
+        clocks.stopwatches({"triton.bad": (Executable(float), Rotation([], 0, ""))}, "cuda", "device")
