@@ -14,6 +14,7 @@ from kernelyard.contracts.softmax import SOFTMAX
 from kernelyard.contracts.vector_add import VECTOR_ADD
 from kernelyard.errors import BuildFailed
 from kernelyard.plugins import cpp
+from kernelyard.plugins.cpp import toolchain
 from kernelyard.plugins.cpp.probe import available
 from kernelyard.registry.backend import Executable
 from kernelyard.registry.kernel import Kernel
@@ -260,3 +261,19 @@ def test_an_entry_that_returns_no_source_is_a_failed_build(monkeypatch: pytest.M
     monkeypatch.setattr("kernelyard.plugins.cpp.vector_add.stream", returns_no_source)
     with pytest.raises(BuildFailed, match="returned str"):
         build(cpp.VECTOR_ADD, (torch.ones(1), torch.ones(1)))
+
+
+def test_softmax_is_as_right_without_the_cpus_own_instructions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The conversions, tails and scaling written for CPUs without AVX stand in for those of other architectures too."""
+    kernel = cpp.SOFTMAX_ONEPASS
+    portable = {**toolchain.capabilities(), "native": []}
+    monkeypatch.setattr(toolchain, "capabilities", lambda: portable)
+    for args in smoke(kernel):
+        check(kernel, args)
+    x = torch.randn(6, 37)
+    x[0], x[1, 3], x[2, 3] = -INF, NAN, INF
+    for dtype in DTYPES:
+        out = run(kernel, (x.to(dtype),))
+        assert bool((out[0] == 0).all() and out[1:3].isnan().all() and out[3:].isfinite().all())
+    steep = torch.linspace(-110, 0, 5001).view(1, -1)
+    torch.testing.assert_close(run(kernel, (steep,)).double(), torch.softmax(steep.double(), -1), rtol=3e-7, atol=2 * 2.0**-149)

@@ -130,13 +130,14 @@ def test_tvm_ffi_itself_may_be_installed_under_a_path_with_spaces(
     folder: Path, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from tvm_ffi.cpp import extension
+    from tvm_ffi.libinfo import find_libtvm_ffi
 
     for index, name in enumerate(("find_include_path", "find_dlpack_include_path")):
         link = tmp_path / f"an $odd (place) {index}"
         link.symlink_to(getattr(extension, name)())
         monkeypatch.setattr(extension, name, lambda link=link: str(link))
     libraries = tmp_path / "it's lib"
-    libraries.symlink_to(Path(extension.find_libtvm_ffi()).parent)
+    libraries.symlink_to(Path(find_libtvm_ffi()).parent)
     monkeypatch.setattr(extension, "find_libtvm_ffi", lambda: str(libraries / "libtvm_ffi.so"))
     assert add(folder) == 2
 
