@@ -9,23 +9,24 @@ from pathlib import Path
 from typing import Any
 
 from kernelyard.errors import StoreFailed
+from kernelyard.measure.measured import PROTOCOL
 from kernelyard.registry.home import home, home_path
 from kernelyard.registry.spec import digest
 
 
-def read(device_key: str) -> dict[str, Any] | None:
-    """What was written for this kind of device; None where nothing was, or nothing that can be read."""
+def read(device_key: str) -> dict[str, Any]:
+    """What was written for this kind of device under this version of the protocol; empty where nothing was, or nothing readable."""
     try:
         content = json.loads(_path(home_path(), device_key).read_text())
     except (OSError, ValueError):
-        return None
-    return content if isinstance(content, dict) and content.get("device_key") == device_key else None
+        return {}
+    return content if isinstance(content, dict) and _identity(device_key).items() <= content.items() else {}
 
 
 def update(device_key: str, values: Mapping[str, Any]) -> None:
     """Add to the file or replace values in it; a reader sees the old or the new file, never half of one."""
     path = _path(home(), device_key)
-    content = {**(read(device_key) or {}), **values, "device_key": device_key}
+    content = {**read(device_key), **values, **_identity(device_key)}
     partial = path.with_suffix(f".{os.getpid()}.partial")
     try:
         path.parent.mkdir(exist_ok=True)
@@ -33,6 +34,10 @@ def update(device_key: str, values: Mapping[str, Any]) -> None:
         partial.replace(path)
     except OSError as error:
         raise StoreFailed(f"{path} can't be written: {error.strerror}.", do="Set KERNELYARD_HOME to a folder you can write.") from error
+
+
+def _identity(device_key: str) -> dict[str, str]:
+    return {"device_key": device_key, "protocol": PROTOCOL}
 
 
 def _path(folder: Path, device_key: str) -> Path:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -56,26 +56,37 @@ class Ceilings:
     noisy: str = ""
 
 
+_in_noise: dict[str, Ceilings] = {}
+
+
 def ceilings(device_type: str, refresh: bool = False) -> Ceilings:
-    """The device's ceilings, from the home folder if they were measured before, else measured now (a few seconds)."""
+    """The device's ceilings, from the home folder if they were measured before, else measured now (a few seconds).
+
+    Ceilings measured in noise serve this process and are not kept: they are too low, for good if they were.
+    """
     key = identity(device_type).key()
-    stored = None if refresh else ceiling_file.read(key)
-    if stored is None or stored.get("protocol") != PROTOCOL:
-        return _measure_ceilings(device_type)
-    return Ceilings(**{name: value for name, value in stored.items() if name != "copies_us"})
+    stored = ceiling_file.read(key)
+    if not refresh and "rates" in stored:
+        return Ceilings(**stored["rates"])
+    if refresh or key not in _in_noise:
+        found = _measure_ceilings(device_type)
+        if not found.noisy:
+            ceiling_file.update(key, {"rates": asdict(found)})
+            return found
+        _in_noise[key] = found
+    return _in_noise[key]
 
 
 def copy_us(nbytes: int, device_type: str) -> float:
     """The time of a copy that moves so many bytes in all, half of them read and half written, cached as `ceilings` are."""
     key = identity(device_type).key()
-    stored = ceiling_file.read(key) or {}
-    copies = stored.get("copies_us", {})
-    if str(nbytes) in copies and stored.get("protocol") == PROTOCOL:
+    copies = ceiling_file.read(key).get("copies_us", {})
+    if str(nbytes) in copies:
         return float(copies[str(nbytes)])
     measured = _time(device_type, {"copy": _copy_of(nbytes, device_type)})
     median = measured["copy"].median_us
     if not measured["copy"].noisy:
-        ceiling_file.update(key, {"copies_us": {**copies, str(nbytes): median}, "protocol": PROTOCOL})
+        ceiling_file.update(key, {"copies_us": {**copies, str(nbytes): median}})
     return median
 
 
@@ -109,7 +120,7 @@ def impossible(cost: Cost, timing: Timing, found: Ceilings, dtype: str) -> str:
     moved = cost.bytes / (found.peak_gbps * 1e3) / (2 if timing.clock == "events" else 1)
     rate = found.matrix_tflops.get(dtype)
     floor = max(moved, cost.flops / (rate * 1e6) if rate else 0.0)
-    if timing.mode != "device" or timing.median_us >= TOO_FAST * floor:
+    if found.noisy or timing.mode != "device" or timing.median_us >= TOO_FAST * floor:
         return ""
     return (
         f"impossible: {timing.median_us:.3g} us for {cost.bytes / MB:.3g} MB and {cost.flops / 1e9:.3g} GFLOP, "
@@ -118,17 +129,15 @@ def impossible(cost: Cost, timing: Timing, found: Ceilings, dtype: str) -> str:
 
 
 def _measure_ceilings(device_type: str) -> Ceilings:
-    where = identity(device_type)
     size = COPY_BYTES[device_type]
     bandwidth = _time(device_type, {"copy": _copy_of(size, device_type), "read": _read_of(size, device_type)})
+    products = {dtype: _matrix_product(device_type, dtype, n) for dtype, n in MATRIX_SIZES[device_type].items()}
     copy, read = size / _least_us(bandwidth, "copy") / 1e3, size / _least_us(bandwidth, "read") / 1e3
-    rates = {dtype: _matrix_tflops(device_type, dtype, n) for dtype, n in MATRIX_SIZES[device_type].items()}
-    noise = bandwidth["copy"].noisy
+    rates = {dtype: 2 * MATRIX_SIZES[device_type][dtype] ** 3 / _least_us(product, "mm") / 1e6 for dtype, product in products.items()}
+    noise = next((text for measured in (bandwidth, *products.values()) if (text := measured.noise)), "")
     peak = max(copy, read, _hot_gbps() if device_type == "cpu" else 0.0)
     now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    found = Ceilings(where.key(), now, copy, read, peak, rates, noisy=noise)
-    ceiling_file.update(where.key(), {**vars(found), "matrix_tflops": rates})
-    return found
+    return Ceilings(identity(device_type).key(), now, copy, read, peak, rates, noisy=noise)
 
 
 def _least_us(measured: Measured, name: str) -> float:
@@ -136,14 +145,13 @@ def _least_us(measured: Measured, name: str) -> float:
     return min(map(min, measured.samples[name]))
 
 
-def _matrix_tflops(device_type: str, dtype: str, n: int) -> float:
+def _matrix_product(device_type: str, dtype: str, n: int) -> Measured:
     a, b = (torch.randn(n, n, device=device_type).to(getattr(torch, dtype)) for _ in range(2))
 
     def into(outputs: tuple[Tensor, ...], x: Tensor, y: Tensor) -> None:
         torch.mm(x, y, out=outputs[0])
 
-    measured = _time(device_type, {"mm": (Executable(torch.mm, into), rotate((torch.empty_like(a),), (a, b), device_type))})
-    return float(2 * n**3 / _least_us(measured, "mm") / 1e6)
+    return _time(device_type, {"mm": (Executable(torch.mm, into), rotate((torch.empty_like(a),), (a, b), device_type))})
 
 
 def _hot_gbps() -> float:
