@@ -29,7 +29,7 @@ class Asked:
     registry: Registry
     device: DeviceIdentity
     kernels: Sequence[str] | None
-    budget: int
+    trials: int | None
     force: bool
     storage: str | None
     matrix: Matrix | None

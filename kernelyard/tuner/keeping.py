@@ -61,7 +61,7 @@ def _narrower(asked: Asked, tuned: Plan) -> bool:
     found = stored(asked.op, tuned, asked.device)
     if asked.kernels is None or found is None:
         return False
-    everything = plan(asked.registry, asked.op, tuned.workload, budget=1)
+    everything = plan(asked.registry, asked.op, tuned.workload, trials=1)
     return covers_more(found, tuned) and bool(answers(found, asked.op, everything, asked.registry, None))
 
 

@@ -6,8 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-BUDGET = 48
-"""Trials a kernel and workload. A space of at most so many valid configs is searched whole: at half a second a trial that is 24 s."""
+WHOLE = 48
+"""A space of at most so many valid configs is searched whole: at 0.7 s a trial that is half a minute."""
+
+TRIALS = 32
+"""Trials of TPE in a larger space, for each kernel and workload; after 10 random ones it has 22 to learn with."""
 
 FINALISTS = 3
 """The best few overall that go to finals besides each kernel's best: more only lengthens finals, the fourth never won."""

@@ -13,6 +13,7 @@ from kernelyard.registry.op import Op
 from kernelyard.registry.registry import Registry
 from kernelyard.registry.spec import Config, Workload, config_key, digest
 from kernelyard.store.records import Entry
+from kernelyard.tuner.limits import TRIALS, WHOLE
 
 MOST_ENUMERATED = 200_000
 """Combinations that are walked through to count the valid ones: 0.2 s; a larger space is never searched whole."""
@@ -63,9 +64,9 @@ def is_reference(kernel: Kernel, op: Op) -> bool:
 
 
 def plan(
-    registry: Registry, op: Op, workload: Workload, budget: int, names: Sequence[str] | None = None, stored: Sequence[Entry] = ()
+    registry: Registry, op: Op, workload: Workload, trials: int | None, names: Sequence[str] | None = None, stored: Sequence[Entry] = ()
 ) -> Plan:
-    """The plan for a workload: kernels named in `names`, or all that can run here, and the references."""
+    """The plan for a workload: kernels named in `names`, or all that can run here, and the references. `trials` replaces both limits."""
     searches, references, skipped, unchoosable = [], [], {}, set()
     for kernel in registry.kernels(op.name):
         reference = is_reference(kernel, op)
@@ -81,7 +82,7 @@ def plan(
             references.append(kernel)
         else:
             try:
-                searches.append(_search(registry, kernel, workload, budget, stored))
+                searches.append(_search(registry, kernel, workload, trials, stored))
             except Exception as error:  # a plugin's own functions (default, hints, constraints) can raise anything
                 skipped[kernel.name] = str(error) if isinstance(error, KernelyardError) else f"{type(error).__name__}: {error}"
     _refuse_unheeded(names, skipped, workload)
@@ -110,19 +111,20 @@ def _refuse_unheeded(names: Sequence[str] | None, skipped: Mapping[str, str], wo
             raise Unsupported(f"{name} can't be tuned on {workload.label()}: {skipped[name]}.", do="Leave it out, or change the workload.")
 
 
-def _search(registry: Registry, kernel: Kernel, workload: Workload, budget: int, stored: Sequence[Entry]) -> KernelPlan:
-    space = kernel.space
+def _search(registry: Registry, kernel: Kernel, workload: Workload, trials: int | None, stored: Sequence[Entry]) -> KernelPlan:
+    space, most = kernel.space, trials or WHOLE
     walk = space.size <= MOST_ENUMERATED
-    valid = tuple(islice(space.configs(workload), budget + 1)) if walk else ()
+    valid = tuple(islice(space.configs(workload), most + 1)) if walk else ()
     if walk and not valid:
         raise Unsupported("no config of its space keeps the constraints on this workload.")
-    whole = valid if walk and len(valid) <= budget else None
+    whole = valid if walk and len(valid) <= most else None
     wanted = [*space.hints_for(workload), *near_configs(kernel, workload, stored)]
     first = {config_key(config): config for config in wanted if space.allows(config, workload)}
     versions = dict(registry.builder(kernel.backend).versions())
     identity = digest([kernel.source_hash(), space.hash(), versions])
     excluded = space.size - len(whole) if whole is not None else 0
-    return KernelPlan(kernel, tuple(first.values()), whole, len(whole) if whole is not None else budget, excluded, identity, versions)
+    budget = len(whole) if whole is not None else trials or TRIALS
+    return KernelPlan(kernel, tuple(first.values()), whole, budget, excluded, identity, versions)
 
 
 def near_configs(kernel: Kernel, workload: Workload, stored: Sequence[Entry]) -> list[Config]:

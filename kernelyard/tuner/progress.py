@@ -35,6 +35,9 @@ class Progress:
     message: str = ""
 
 
+FINALS_S = 15.0
+"""A first guess for finals: nearly all of it is torch.compile."""
+
 Listener = Callable[[Progress], None]
 
 
@@ -45,9 +48,10 @@ def nobody(event: Progress) -> None:
 class Tracker:
     """Counts trials over the whole run and fills in what every event has."""
 
-    def __init__(self, op: str, total: int, listener: Listener) -> None:
-        self._op, self.total, self._listener = op, total, listener
+    def __init__(self, op: str, total: int, workloads: int, listener: Listener) -> None:
+        self._op, self.total, self._workloads, self._listener = op, total, workloads, listener
         self._done, self._measured, self._start = 0, 0, time.monotonic()
+        self._finals_begin, self._finals_s, self._finals_played = 0.0, 0.0, 0
         self._workload, self._counts = "", Counter[str]()
         self._best_us: float | None = None
         self._best_kernel = ""
@@ -66,9 +70,22 @@ class Tracker:
         if not resumed:
             self.say("trial", kernel, config)
 
-    def skip(self, trials: int) -> None:
-        """So many planned trials will not be needed."""
+    def answered(self, trials: int) -> None:
+        """The workload was answered by the store after all; its planned trials will not be needed."""
         self.total -= trials
+        self._workloads -= 1
+        self.say("cached")
+
+    def finals(self) -> None:
+        """Finals of this workload begin."""
+        self._finals_begin = time.monotonic()
+        self.say("finals")
+
+    def chosen(self, kernel: str, config: Config) -> None:
+        """This workload has its choice."""
+        self._finals_s += time.monotonic() - self._finals_begin
+        self._finals_played += 1
+        self.say("done", kernel, config)
 
     def so_far(self) -> str:
         """One sentence for whoever stops the run."""
@@ -83,6 +100,10 @@ class Tracker:
         )  # fmt: skip
 
     def _eta_s(self) -> float | None:
+        """From the mean trial and the mean finals so far; unknown before the first trial."""
         if not self._measured:
             return None
-        return (time.monotonic() - self._start) / self._measured * max(self.total - self._done, 0)
+        trials_s = time.monotonic() - self._start - self._finals_s
+        one_finals_s = self._finals_s / self._finals_played if self._finals_played else FINALS_S
+        finals_left = (self._workloads - self._finals_played) * one_finals_s
+        return trials_s / self._measured * max(self.total - self._done, 0) + finals_left

@@ -41,20 +41,19 @@ class Session:
         with alone(path, lambda: tracker.say("waiting", message="another process is tuning this workload; its choice will be used")):
             report = None if asked.force else from_store(asked, plan)
             if report is not None:
-                tracker.skip(plan.trials)
-                tracker.say("cached")
+                tracker.answered(plan.trials)
                 return report
             return self._tuned(plan, tracker)
 
     def _tuned(self, plan: Plan, tracker: Tracker) -> WorkloadReport:
         finished = {search.kernel.name: self._searched(search, plan, tracker) for search in plan.searches}
-        tracker.say("finals")
+        tracker.finals()
         finalists = finals.lineup(plan, self.asked.op, finished)
         self.bench.keep([finalist.item for finalist in finalists])
         outcome = finals.play(self.bench, self.asked.op, finalists, self.asked.limits)
         self.bench.keep([])
         report = keeping.keep(self.asked, self.store, plan, finished, outcome)
-        tracker.say("done", report.choice.kernel, report.choice.config)
+        tracker.chosen(report.choice.kernel, report.choice.config)
         return report
 
     def _searched(self, search: KernelPlan, plan: Plan, tracker: Tracker) -> list[Finished]:

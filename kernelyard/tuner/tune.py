@@ -11,7 +11,7 @@ from kernelyard.registry.op import Matrix, Op
 from kernelyard.registry.spec import Workload, digest
 from kernelyard.store.choices import listed
 from kernelyard.tuner.answers import Asked, from_store
-from kernelyard.tuner.limits import BUDGET, Limits
+from kernelyard.tuner.limits import Limits
 from kernelyard.tuner.plan import plan
 from kernelyard.tuner.progress import Listener, Tracker, nobody
 from kernelyard.tuner.report import TuneReport, WorkloadReport
@@ -34,7 +34,8 @@ def tune(
     """Tune every workload; what is already tuned, and still holds, is answered from the store.
 
     kernels    only these, with the references; UnknownName or Unsupported where one can't be
-    trials     for each kernel and workload, at most; a space with so few valid configs is searched whole
+    trials     for each kernel and workload, at most; a space with so few valid configs is searched whole.
+               By default a space of up to 48 is, and a larger one gets 32 trials
     force      searches anew, whatever is stored
     storage    a database URL for the trials, instead of the store's own file
     Raises Interrupted on Ctrl-C, with every finished trial and workload kept.
@@ -44,12 +45,12 @@ def tune(
     everything, device = registries.current(), identity(device_type)
     for name in kernels or ():
         everything.kernel(op.name, name)
-    asked = Asked(op, everything, device, kernels, trials or BUDGET, force, storage, matrix, command, limits or Limits())
+    asked = Asked(op, everything, device, kernels, trials, force, storage, matrix, command, limits or Limits())
     near = listed(op.name) if not force else []
-    plans = [plan(everything, op, workload, asked.budget, kernels, near) for workload in workloads]
+    plans = [plan(everything, op, workload, asked.trials, kernels, near) for workload in workloads]
     reports: list[WorkloadReport | None] = [None if force else from_store(asked, one) for one in plans]
     missing = [i for i, report in enumerate(reports) if report is None]
-    tracker = Tracker(op.name, sum(plans[i].trials for i in missing), progress)
+    tracker = Tracker(op.name, sum(plans[i].trials for i in missing), len(missing), progress)
     for i in sorted(set(range(len(plans))) - set(missing)):
         tracker.begin(plans[i].workload)
         tracker.say("cached")

@@ -1,0 +1,63 @@
+"""What is tried on a workload: kernels that can run, the default first, near shapes' winners, and reasons for the rest."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kernelyard.errors import Unsupported
+from kernelyard.registry import registry
+from kernelyard.registry.op import Point
+from kernelyard.registry.spec import Choice, TensorSpec, Workload
+from kernelyard.store.records import Entry
+from kernelyard.tuner.plan import KernelPlan, Plan, near_configs, plan
+
+
+def planned(op: str, trials: int | None = None, names: list[str] | None = None, dtype: str = "float32") -> Plan:
+    contract = registry.current().op(op)
+    return plan(registry.current(), contract, contract.workload(Point((20_000,), dtype)), trials, names)
+
+
+def only(one: Plan) -> KernelPlan:
+    (search,) = one.searches
+    return search
+
+
+def test_a_small_space_is_searched_whole_the_default_first_then_the_hints(toy: Path) -> None:
+    search = only(planned("many"))
+    assert search.first == ({"work": 3}, {"work": 5}) and len(search.whole or ()) == search.budget == 6
+
+
+def test_a_budget_below_the_space_leaves_it_to_tpe(toy: Path) -> None:
+    search = only(planned("many", trials=4))
+    assert search.whole is None and search.budget == 4
+
+
+def test_the_reference_is_not_searched(toy: Path) -> None:
+    assert [kernel.name for kernel in planned("many").references] == ["toy.eager"]
+
+
+def test_configs_that_constraints_forbid_are_counted(toy: Path) -> None:
+    searches = {search.kernel.name: search for search in planned("twice").searches}
+    assert searches["toy.tuned"].excluded == 6 and searches["toy.other"].budget == 1
+
+
+def test_a_kernel_asked_for_by_name_that_can_not_take_part_is_refused_with_its_reason(toy: Path) -> None:
+    contract = registry.current().op("many")
+    workload = Workload("many", (("x", TensorSpec((8,), "float16")),), (), "cpu", (("n", 8),))
+    assert "float16" in plan(registry.current(), contract, workload, None).skipped["toy.tuned"]
+    with pytest.raises(Unsupported, match="float16"):
+        plan(registry.current(), contract, workload, None, ["toy.tuned"])
+
+
+def entry(size: int, work: int, kernel: str = "toy.tuned", dtype: str = "float32") -> Entry:
+    choice = Choice("many", "key", "device", "device", kernel, {"work": work}, "", "", "", {})
+    return Entry("many", "key", "device", "device", "", choice, "", {}, "", {"x": [size]}, dtype)
+
+
+def test_winners_of_the_two_nearest_shapes_are_tried_early(toy: Path) -> None:
+    kernel = registry.current().kernel("many", "toy.tuned")
+    others = [entry(20_000, 13, kernel="toy.other"), entry(20_000, 13, dtype="float16")]
+    stored = [entry(10**6, 1), entry(10_000, 2), entry(25_000, 8), *others]
+    assert near_configs(kernel, planned("many").workload, stored) == [{"work": 8}, {"work": 2}]
