@@ -158,6 +158,11 @@ def _leak(
     if not sized:
         return []
     case = Case(sized[-1], "memory")
-    built = build_case(kernel, build, case, config, ALL)
-    words = memory.leak(op, built, case.workload, device) if isinstance(built, Executable) else ""
+    before = state.snapshot(device)
+    try:
+        built = build_case(kernel, build, case, config, ALL)
+        words = memory.leak(op, built, case.workload, device) if isinstance(built, Executable) else ""
+    finally:
+        state.restore(before)
+        state.restore_clocks()
     return [CaseResult(case_name(case.workload, "memory"), Status.WRONG if words else Status.OK, words)]

@@ -35,9 +35,10 @@ def serve(request: int, reply: int, lifeline: int, memory_bytes: int) -> None:
 
 
 def _answer(request: dict[str, Any], replies: TextIO) -> None:
+    token = request["token"]
     try:
         job = load(request["job"])
-        _send(replies, {"started": True})
+        _send(replies, {"token": token, "started": True})
         result: dict[str, Any] = {"status": Status.OK, "value": _checked(job, request["payload"]), "reason": ""}
     except SystemExit as error:
         sys.stdout.flush()
@@ -47,7 +48,7 @@ def _answer(request: dict[str, Any], replies: TextIO) -> None:
         result = {"status": _status(error), "value": None, "reason": _words(error), "last": _device_is_suspect()}
     sys.stdout.flush()
     sys.stderr.flush()
-    _send(replies, result)
+    _send(replies, {"token": token, **result})
 
 
 def _checked(job: Callable[[dict[str, Any]], Any], payload: dict[str, Any]) -> dict[str, Any]:

@@ -35,21 +35,31 @@ def position(flat: int, shape: torch.Size) -> str:
 
 
 def place(mask: Tensor) -> str:
-    """Where a mask is set, when that has a shape: the last columns, rows from one on, past 2^31; else nothing."""
+    """Where a mask is set, when that has a shape: the last columns, rows from one on; else nothing."""
+    words, _ = _place(mask)
+    return f"; {words}" if words else ""
+
+
+def _place(mask: Tensor) -> tuple[str, str]:
+    """Where, and what that suggests when nothing better is known."""
     flat, rows = mask.reshape(-1), mask.reshape(-1, mask.shape[-1]) if mask.dim() else mask.reshape(1, 1)
     if flat.numel() > 1 << 31 and not bool(flat[: 1 << 31].any()):
-        return "; all of them past element 2^31: offsets of 32 bits?"
+        return "all of them past element 2^31", "offsets of 32 bits?"
+    if mask.dim() == 1:
+        first = int(flat.to(torch.uint8).argmax())
+        tail = first > 0 and bool(flat[first:].all())
+        return (f"all of them from element {first} on (of {flat.numel()})", "a missing tail, or offsets that wrap?") if tail else ("", "")
     by_row, by_col = rows.any(1).nonzero().flatten(), rows.any(0).nonzero().flatten()
     n_rows, n_cols = rows.shape
     if by_col.numel() < n_cols and int(by_col[0]) == n_cols - by_col.numel():
-        return f"; all of them in the last {_count(by_col.numel(), 'column')} (of {n_cols}): a missing tail?"
+        return f"all of them in the last {_count(by_col.numel(), 'column')} (of {n_cols})", "a missing tail?"
     if by_row.numel() < n_rows and int(by_row[0]) == n_rows - by_row.numel():
-        return f"; all of them in the last {_count(by_row.numel(), 'row')} (from {int(by_row[0])} of {n_rows}): rows left out?"
+        return f"all of them in the last {_count(by_row.numel(), 'row')} (from {int(by_row[0])} of {n_rows})", "rows left out?"
     if by_row.numel() < n_rows:
-        return f"; they lie in {by_row.numel()} of {n_rows} rows"
+        return f"they lie in {by_row.numel()} of {n_rows} rows", ""
     if by_col.numel() < n_cols:
-        return f"; they lie in {by_col.numel()} of {n_cols} columns"
-    return ""
+        return f"they lie in {by_col.numel()} of {n_cols} columns", ""
+    return "", ""
 
 
 def _count(n: int, word: str) -> str:
@@ -64,7 +74,7 @@ def cause(op: Op, args: tuple[Any, ...], bad: Tensor, got: Tensor, want: Tensor,
             return words
     if want.numel() <= MOST_ELEMENTS and (words := _instead(op, args, wide, want, output)):
         return words
-    return _factor(bad, wide, want) or _precision(bad, wide, want)
+    return _factor(bad, wide, want) or _precision(bad, wide, want) or _place(bad)[1]
 
 
 def _swallowed(bad: Tensor, got: Tensor, want: Tensor) -> str:
@@ -149,9 +159,8 @@ def _near(values: Tensor, middle: Tensor) -> bool:
 
 
 def _precision(bad: Tensor, got: Tensor, want: Tensor) -> str:
-    relative = ((got - want).abs() / want.abs())[bad].nan_to_num(0.0, 0.0, 0.0)
-    worst = float(relative.max()) if relative.numel() else 1.0
-    if worst > 0.05:
+    worst = float(((got - want).abs() / want.abs())[bad].max())
+    if not worst <= 0.05:  # a NaN is not
         return ""
     return f"small errors, at most {worst:.1e} relative: a lower precision in the accumulation, or a rounding too many?"
 

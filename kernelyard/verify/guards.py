@@ -13,7 +13,9 @@ from torch import Tensor
 
 GUARD_BYTE = 0xA5
 POISON_BYTE = 0xFF
-"""All ones is a NaN in every float dtype, and one that arithmetic does not make by itself."""
+"""All ones is a NaN in every float dtype, and one that arithmetic hardly ever makes by itself."""
+FINITE_BYTE = 0x3C
+"""Repeated, a finite number in every float dtype."""
 
 SURROUND: dict[torch.dtype, tuple[torch.dtype, int]] = {
     torch.float16: (torch.int16, 0x7E11),

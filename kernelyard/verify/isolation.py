@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import secrets
 import selectors
 import signal
 import subprocess
@@ -72,9 +73,10 @@ class Worker:
 
         CRASHED has the signal, exit code or exception; TIMED_OUT means that the job and all it started were killed.
         """
-        request = json.dumps({"job": job, "payload": dict(payload)})
+        token = secrets.token_hex(8)  # a job that writes to every pipe it finds has not answered
+        request = json.dumps({"job": job, "payload": dict(payload), "token": token})
         try:
-            outcome = self._exchange(request, timeout_s)
+            outcome = self._exchange(request, token, timeout_s)
         except BaseException:  # Ctrl-C too: the child has a session of its own and would not hear of it
             self.close()
             raise
@@ -89,13 +91,13 @@ class Worker:
         if child is not None:
             child.end()
 
-    def _exchange(self, request: str, timeout_s: float) -> Outcome:
+    def _exchange(self, request: str, token: str, timeout_s: float) -> Outcome:
         if self._child is not None and self._child.process.poll() is not None:
             self.close()
         if self._child is None:
             self._child = _Child(self._env, self._memory_bytes)
         child = self._child
-        child.send(request)
+        child.send(request, token)
         started = time.monotonic()
         reply = child.receive(started + IMPORT_LIMIT_S)
         limit_s = IMPORT_LIMIT_S
@@ -147,11 +149,13 @@ class _Child:
         self.ended = False
         self._printed = bytearray()
         self._replies = bytearray()
+        self._token = ""
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._reply, selectors.EVENT_READ)
         self._selector.register(self._output, selectors.EVENT_READ)
 
-    def send(self, request: str) -> None:
+    def send(self, request: str, token: str) -> None:
+        self._token = token
         self._printed.clear()
         with contextlib.suppress(BrokenPipeError):  # it died: `receive` sees the end of its pipe
             view = memoryview(request.encode() + b"\n")
@@ -160,7 +164,7 @@ class _Child:
 
     def receive(self, deadline: float) -> dict[str, Any] | None:
         """The next reply; None at the deadline or once the child has closed its side (`ended`)."""
-        while b"\n" not in self._replies:
+        while (reply := self._next_reply()) is None:
             remaining = deadline - time.monotonic()
             if remaining <= 0:
                 return None
@@ -170,11 +174,18 @@ class _Child:
                 elif not self._receive_some():
                     self.ended = True
                     return None
-        line, _, rest = self._replies.partition(b"\n")
-        self._replies = bytearray(rest)
         self.drain()
-        reply: dict[str, Any] = json.loads(line)
         return reply
+
+    def _next_reply(self) -> dict[str, Any] | None:
+        while b"\n" in self._replies:
+            line, _, rest = self._replies.partition(b"\n")
+            self._replies = bytearray(rest)
+            with contextlib.suppress(ValueError):
+                reply = json.loads(line)
+                if isinstance(reply, dict) and reply.get("token") == self._token:
+                    return reply
+        return None
 
     def _receive_some(self) -> bool:
         content = os.read(self._reply, 1 << 16)

@@ -1,0 +1,87 @@
+"""What an entry is: a kernel, and what the checker has to say about it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+from kernelyard.contracts.rmsnorm import RMSNORM
+from kernelyard.contracts.softmax import SOFTMAX
+from kernelyard.contracts.vector_add import VECTOR_ADD
+from kernelyard.registry.backend import Executable
+from kernelyard.registry.kernel import Kernel, Support
+from kernelyard.registry.op import Matrix, Op, Point
+from kernelyard.registry.spec import Config, Determinism, Status, Workload
+from kernelyard.verify.check import check_kernel
+from kernelyard.verify.defences import ALL
+from kernelyard.verify.outcome import CheckReport
+
+OPS = {op.name: op for op in (RMSNORM, SOFTMAX, VECTOR_ADD)}
+
+ROW_POINTS = (
+    *(Point(shape, dtype) for shape in ((0, 128), (1, 1), (7, 129)) for dtype in ("float32", "bfloat16", "float16")),
+    Point((16, 512), "float32"),
+    *(Point((7, 129), "float32", layout) for layout in ("row_strided", "transposed", "broadcast", "offset")),
+    Point((64, 512), "float32"),
+)
+MATRICES = {
+    "rmsnorm": Matrix("wrong", "rmsnorm", ROW_POINTS),
+    "softmax": Matrix("wrong", "softmax", ROW_POINTS),
+    "vector_add": Matrix("wrong", "vector_add", tuple(Point((n,), "float32") for n in (0, 1, 129, 1024, 65537))),
+}
+
+
+@dataclass(frozen=True)
+class Entry:
+    """`make()` gives a fresh executable for each build; `says` must stand in the reason of a failure."""
+
+    name: str
+    make: Callable[[], Executable]
+    says: str = ""
+    op: str = "rmsnorm"
+    status: Status = Status.WRONG
+    defence: str = ""
+    determinism: Determinism = Determinism.BITWISE
+
+    def kernel(self) -> Kernel:
+        support = Support(("cpu",), OPS[self.op].dtypes, unit_last_stride=False)
+        return Kernel(f"torch.{self.name}", self.op, "torch", "breaks its contract", "none:none", support, determinism=self.determinism)
+
+    def check(self, defences: frozenset[str] = ALL) -> CheckReport:
+        def build(kernel: Kernel, workload: Workload, config: Config) -> Executable:
+            return self.make()
+
+        return check_kernel(OPS[self.op], self.kernel(), MATRICES[self.op], "cpu", build=build, defences=defences)
+
+
+def contract(name: str) -> Op:
+    return OPS[name]
+
+
+def calling(function: Callable[..., Any]) -> Callable[[], Executable]:
+    """A kernel that allocates its outputs."""
+    return lambda: Executable(function)
+
+
+def storing(into: Callable[..., None], call: Callable[..., Tensor] | None = None) -> Callable[[], Executable]:
+    """A kernel that writes into given outputs, right where it allocates them itself unless `call` says otherwise."""
+    return lambda: Executable(call or rmsnorm, into)
+
+
+def rmsnorm(x: Tensor, w: Tensor, eps: float, offset: float, casting: str) -> Tensor:
+    """The right one."""
+    y = RMSNORM.reference(x.float(), w.float(), eps, offset, casting)
+    return y.to(x.dtype).contiguous()
+
+
+def softmax(x: Tensor) -> Tensor:
+    """The right one."""
+    return SOFTMAX.reference(x.float()).to(x.dtype).contiguous()
+
+
+def vector_add(a: Tensor, b: Tensor) -> Tensor:
+    """The right one."""
+    return (a.float() + b.float()).to(a.dtype)

@@ -1,0 +1,133 @@
+"""Kernels that remember, run late, differ from run to run, leak or meddle."""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from kernelyard.registry.backend import Executable
+from tests.wrong_kernels.catalogue import Entry, rmsnorm
+
+
+def cached_by_address() -> Executable:
+    results: dict[tuple[int, ...], Tensor] = {}
+
+    def call(x, w, *rest):
+        key = (x.data_ptr(), w.data_ptr(), *x.shape, *x.stride())
+        if key not in results:
+            results[key] = rmsnorm(x, w, *rest)
+        return results[key].clone()
+
+    return Executable(call)
+
+
+def cached_by_shape() -> Executable:
+    results: dict[torch.Size, Tensor] = {}
+
+    def call(x, w, *rest):
+        return results.setdefault(x.shape, rmsnorm(x, w, *rest)).clone()
+
+    return Executable(call)
+
+
+def first_addresses_for_ever() -> Executable:
+    first: list[tuple] = []
+
+    def call(*args):
+        first.append(args)
+        return rmsnorm(*first[0])
+
+    return Executable(call)
+
+
+def writes_after_it_returned() -> Executable:
+    earlier: list[Tensor] = []
+
+    def call(*args):
+        for output in earlier:
+            output.view(-1)[-1:].fill_(7.0)
+        y = rmsnorm(*args)
+        earlier[:] = [y]
+        return y
+
+    return Executable(call)
+
+
+def unfinished_when_it_returns() -> Executable:
+    """The work is done when the next call begins."""
+    pending: list[Callable[[], object]] = []
+
+    def into(outputs, *args):
+        for work in pending:
+            work()
+        pending[:] = [lambda: outputs[0].copy_(rmsnorm(*args))]
+
+    return Executable(rmsnorm, into)
+
+
+def differs_from_run_to_run() -> Executable:
+    calls: list[int] = []
+
+    def call(*args):
+        calls.append(1)
+        y = rmsnorm(*args)
+        nudge = y.dtype == torch.float32 and len(calls) % 2 == 0
+        return torch.nextafter(y, torch.full_like(y, torch.inf)) if nudge else y
+
+    return Executable(call)
+
+
+def leaks() -> Executable:
+    return Executable(lambda *args: (kept := rmsnorm(*args), KEPT.append(kept))[0].clone())
+
+
+KEPT: list[Tensor] = []
+
+
+def meddling(meddle: Callable[[], object]) -> Callable[[], Executable]:
+    def call(*args):
+        meddle()
+        return rmsnorm(*args)
+
+    return lambda: Executable(call)
+
+
+def patch_a_clock() -> None:
+    time.perf_counter = lambda: 0.0
+
+
+def patch_synchronize() -> None:
+    torch.cuda.synchronize = lambda device=None: None
+
+
+def patch_at_build() -> Executable:
+    time.perf_counter_ns = lambda: 0
+    return Executable(rmsnorm)
+
+
+CONDUCT = (
+    Entry("cached_by_address", cached_by_address, "it is cached by address", defence="same_pointers"),
+    Entry("cached_by_shape", cached_by_shape, "result of the earlier data came back"),
+    Entry("first_addresses_for_ever", first_addresses_for_ever, "with inputs at fresh addresses", defence="fresh"),
+    Entry("writes_after_it_returned", writes_after_it_returned, "a late write", defence="late"),
+    Entry("unfinished_when_it_returns", unfinished_when_it_returns, "elements were left unwritten"),
+    Entry("differs_from_run_to_run", differs_from_run_to_run, "it is declared bitwise: a race?", defence="repeat"),
+    Entry("leaks", leaks, "a memory leak: 24 calls kept", defence="memory"),
+    Entry("default_dtype", meddling(lambda: torch.set_default_dtype(torch.float64)), "the default dtype", defence="state"),
+    Entry("random_state", meddling(lambda: torch.rand(1)), "torch's random state"),
+    Entry("python_random_state", meddling(random.random), "Python's random state"),
+    Entry("environment", meddling(lambda: os.environ.update(OMP_NUM_THREADS="1")), "the environment (OMP_NUM_THREADS)"),
+    Entry("gradient_mode", meddling(lambda: torch.set_grad_enabled(False)), "the gradient mode (True -> False)"),
+    Entry("threads", meddling(lambda: torch.set_num_threads(torch.get_num_threads() + 1)), "torch's number of threads"),
+    Entry("flushes_denormals", meddling(lambda: torch.set_flush_denormal(True)), "flushing of denormals"),
+    Entry("matmul_precision", meddling(lambda: torch.set_float32_matmul_precision("medium")), "the float32 matmul precision"),
+    Entry("working_directory", meddling(lambda: os.chdir("/")), "the working directory"),
+    Entry("clock_patched", meddling(patch_a_clock), "replaced a timer or a synchronisation: time.perf_counter", defence="clock"),
+    Entry("synchronize_patched", meddling(patch_synchronize), "torch.cuda.synchronize"),
+    Entry("patched_while_built", patch_at_build, "while it was built: time.perf_counter_ns"),
+)
