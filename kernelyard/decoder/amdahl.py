@@ -6,7 +6,7 @@ Source: Amdahl, "Validity of the single processor approach to achieving large sc
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from kernelyard.registry.spec import require
 
@@ -36,7 +36,8 @@ def ceiling(share: float) -> float:
     return math.inf if share == 1 else 1.0 / (1.0 - share)
 
 
-def share_of(part_ms: float, whole_ms: float) -> float:
-    """The part's share of the whole's time, at most 1: two clocks may disagree by their noise."""
-    require(whole_ms > 0 and part_ms >= 0, f"times must be positive, not {part_ms} of {whole_ms} ms")
-    return min(part_ms / whole_ms, 1.0)
+def shares(parts_ms: Sequence[float], whole_ms: float) -> list[float]:
+    """The parts' shares of the whole's time. Parts that noise made longer than their whole count as all of it, in proportion."""
+    require(whole_ms > 0 and all(part >= 0 for part in parts_ms), f"times must be positive, not {list(parts_ms)} of {whole_ms} ms")
+    whole = max(whole_ms, sum(parts_ms))
+    return [part / whole for part in parts_ms]

@@ -16,6 +16,8 @@ from kernelyard.decoder.model import Decoder
 from kernelyard.decoder.report import case_label
 from kernelyard.measure.clocks import Stopwatch
 
+MOST_RUNS = 16  # in one sample: an op that takes 50 us of a 1 ms pass would else ask for 20 passes at a time
+
 
 @dataclass(frozen=True)
 class Case:
@@ -75,18 +77,16 @@ class Bench:
         return self._stopwatch(lambda runs: elapsed(engine, runs))
 
     def stopwatch_inside(self, engine: Engine, op: str, empty_us: float) -> Stopwatch:
-        """Times one op inside whole runs, a tap's own cost taken off."""
+        """Times one op inside whole runs; the tap's own `empty_us` a call is taken off."""
         probe = tap(op, self.device.type)
         tapped = replace(engine, ops=engine.ops.tapped(probe))
-        with tapped.active():
-            self.run(tapped)
-        probe.take_us()
-        overhead = probe.calls * empty_us
-        return replace(self._stopwatch(lambda runs: self._inside(tapped, probe, runs)), overhead_us=overhead)
+        self._inside(tapped, probe, 1)
+        taken_off_us = probe.calls * empty_us
+        return self._stopwatch(lambda runs: max(self._inside(tapped, probe, runs) - taken_off_us * runs, 0.0))
 
     def _stopwatch(self, elapsed_us: Callable[[int], float]) -> Stopwatch:
         clock, step = ("events", 0.5) if self.device.type == "cuda" else ("monotonic", 0.1)
-        return Stopwatch(clock, elapsed_us, most_calls=64, resolution_us=step)
+        return Stopwatch(clock, elapsed_us, most_calls=MOST_RUNS, resolution_us=step)
 
     def _monotonic(self, engine: Engine, runs: int) -> float:
         with engine.active():

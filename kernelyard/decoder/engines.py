@@ -57,12 +57,13 @@ def fallbacks(names: tuple[str, ...] = NAMES) -> dict[str, str]:
     return {name: registry.current().op(name).fallback for name in names}
 
 
-def compiled(name: str, model: Decoder) -> Engine:
+def compiled(name: str, model: Decoder, backend: str = "inductor") -> Engine:
     """torch.compile over the model in plain torch, so that the compiler may fuse what a registered operator would hide.
 
     Every shape is compiled for itself (dynamic=False): what a careful user of static shapes gets.
     """
-    return Engine(name, torch.compile(model.prompt, dynamic=False), torch.compile(model.extend, dynamic=False), PLAIN)
+    prompt, extend = (torch.compile(path, dynamic=False, backend=backend) for path in (model.prompt, model.extend))
+    return Engine(name, prompt, extend, PLAIN)
 
 
 def graphed(name: str, engine: Engine, cache: KVCache) -> Engine:

@@ -145,13 +145,13 @@ def _predictions(measured: Measured, shares: tuple[OpShare, ...]) -> list[float]
     def middle(name: str, batch: int) -> float:
         return statistics.median(measured.samples[name][batch])
 
+    ops = [op.op for op in shares]
     predictions = []
     for batch in range(len(measured.samples["reference"])):
-        whole = middle("reference", batch)
-        before = {op.op: middle(_inside("reference", op.op), batch) for op in shares}
-        after = {op.op: middle(_inside("swapped", op.op), batch) for op in shares}
-        parts = [(amdahl.share_of(before[op], whole), before[op] / after[op]) for op in before if before[op] and after[op]]
-        predictions.append(amdahl.gain_of_several(parts))
+        before = [middle(_inside("reference", op), batch) for op in ops]
+        after = [middle(_inside("swapped", op), batch) for op in ops]
+        parts = amdahl.shares(before, middle("reference", batch))
+        predictions.append(amdahl.gain_of_several((part, b / a) for part, b, a in zip(parts, before, after, strict=True) if a and b))
     return predictions
 
 
