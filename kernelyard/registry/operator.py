@@ -45,12 +45,13 @@ class Operator:
             return self._by_torch(*bound)
         try:
             key = self._signature(_grad_enabled(), *bound)
-        except AttributeError:  # no tensor where one belongs
+            found = active().bound[self.op.name].get(key)
+        except (AttributeError, TypeError):  # no tensor where one belongs, a list where a number does
             self.op.check(bound)
             raise
-        except RuntimeError:  # a wrapped tensor (vmap, fake, sparse) has no address
+        except RuntimeError:  # a wrapped tensor (vmap, sparse) has no address
             return self._by_torch(*bound)
-        return (active().bound[self.op.name].get(key) or self._choose(key, bound))(*bound)
+        return (found or self._choose(key, bound))(*bound)
 
     def run(self, *args: Any) -> Any:
         """Run on plain tensors, all arguments in schema order; what the torch.library operator calls."""
@@ -64,7 +65,7 @@ class Operator:
             raise UsageError(f"{op.name} is another op since plugins changed.", do=f"Take kernelyard.ops.{op.name} anew.")
         op.check(args)
         gradient_due = key[0]
-        aside = gradient_due or any(args[i] is not None and (args[i].is_meta or args[i].is_neg()) for i in self._tensors)
+        aside = gradient_due or not all(args[i] is None or _plain(args[i]) for i in self._tensors)
         bound = self._by_torch if aside else bind(op, op.workload_of(args))[1]
         active().bound[op.name][key] = bound
         return bound
@@ -84,3 +85,9 @@ class Operator:
 
     def __repr__(self) -> str:
         return f"<kernelyard op {self.op.name}{self.op.schema}>"
+
+
+def _plain(tensor: torch.Tensor) -> bool:
+    """Whether what lies at its address are its values: not for meta tensors, pending negations and subclasses such as fake tensors."""
+    subclass = type(tensor).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__
+    return not (tensor.is_meta or tensor.is_neg() or subclass)

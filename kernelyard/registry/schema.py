@@ -16,6 +16,8 @@ _DEFAULTS: Mapping[str, Callable[[str], Any]] = {
     "float": float, "int": int, "bool": lambda t: {"True": True, "False": False}[t], "str": lambda t: t.strip("\"'"),
 }  # fmt: skip
 _KINDS: Mapping[str, tuple[type, ...]] = {"float": (Real,), "int": (Integral,), "bool": (bool,), "str": (str,)}
+_FACTS = ("shape", "stride()", "dtype", "device", "data_ptr() & 15 == 0", "is_neg()", "__class__")
+"""What of a tensor the choice of a kernel may depend on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,15 +93,15 @@ def binder(arguments: Sequence[Argument]) -> Callable[..., tuple[Any, ...]]:
 def signer(arguments: Sequence[Argument]) -> Callable[..., tuple[Any, ...]]:
     """A function of (grad, *arguments in schema order) that returns what the choice of a kernel may depend on.
 
-    Whether a gradient is due (grad is whether it is enabled); shape, strides, dtype, device, 16-byte alignment and a pending
-    negation of each tensor; the value of every scalar. Raises AttributeError for what is no tensor, RuntimeError for a
-    tensor without an address.
+    Whether a gradient is due (grad is whether it is enabled); shape, strides, dtype, device, 16-byte alignment, a pending
+    negation and the class of each tensor; the value of every scalar. Raises AttributeError for what is no tensor,
+    RuntimeError for a tensor without an address.
     """
     due, parts = ["False"], list[str]()
     for a in arguments:
         given = "" if a.type == "Tensor" else f"{a.name} is not None and "
-        facts = f"({a.name}.shape, {a.name}.stride(), {a.name}.dtype, {a.name}.device, not {a.name}.data_ptr() & 15, {a.name}.is_neg())"
-        parts.append(f"{given}{facts}" if a.tensor else a.name)
+        facts = ", ".join(f"{a.name}.{fact}" for fact in _FACTS)
+        parts.append(f"{given}({facts})" if a.tensor else a.name)
         due += [f"{given}{a.name}.requires_grad"] if a.tensor else []
     names = ", ".join(a.name for a in arguments)
     return _compiled(f"lambda _grad, {names}: (_grad and ({' or '.join(due)}), {', '.join(parts)})", {})

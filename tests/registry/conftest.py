@@ -1,0 +1,45 @@
+"""A registry, pins and choices of a test's own, and the real ones back afterwards."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from kernelyard.registry import choices, registry
+from kernelyard.registry.backend import Backend
+from kernelyard.registry.kernel import Kernel
+from kernelyard.registry.op import Op
+from kernelyard.registry.registry import Registry
+from kernelyard.registry.spec import Choice
+from tests.registry import fakes
+
+
+@pytest.fixture
+def install(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Registry]]:
+    """`install(*kernels, op=..., backends=...)` makes these the registry, with no stored choices."""
+    monkeypatch.setattr(choices, "_source", None)
+
+    def put(*kernels: Kernel, op: Op = fakes.SCALE, backends: tuple[Backend, ...] = (fakes.make_backend(),)) -> Registry:
+        table = fakes.make_registry(*kernels, op=op, backends=backends)
+        registry.reset(table)
+        fakes.builds.clear()
+        return table
+
+    yield put
+    registry.reset()
+
+
+@pytest.fixture
+def store(install: Callable[..., Registry]) -> Callable[[Choice], None]:
+    """`store(choice)` makes it the one stored choice; dispatch forgets what it had bound."""
+
+    def put(choice: Choice) -> None:
+        def find(op: str, workload_key: str, device_key: str, mode: str) -> Choice | None:
+            asked = (op, workload_key, device_key, mode)
+            return choice if asked == (choice.op, choice.workload_key, choice.device_key, choice.mode) else None
+
+        choices.connect(find)
+        registry.reset(registry.current())
+
+    return put

@@ -1,0 +1,107 @@
+"""Shape matrices: their hashes, and the file of a user's own."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kernelyard.contracts import RMSNORM, VECTOR_ADD, plugin
+from kernelyard.errors import UnknownName, UsageError
+from kernelyard.registry.matrix import Matrix, Point, read_matrix
+from kernelyard.registry.registry import assemble
+from kernelyard.registry.spec import DeclarationError
+from tests.registry.fakes import loaded
+
+find = assemble([loaded(plugin)]).op
+
+
+def written(folder: Path, content: Any) -> Path:
+    path = folder / "mine.json"
+    path.write_text(content if isinstance(content, str) else json.dumps(content))
+    return path
+
+
+def test_a_matrix_hashes_by_its_points() -> None:
+    one = Matrix("a", "rmsnorm", (Point((1, 4), "fp32"), Point((2, 4), "bf16")))
+    assert one.hash == Matrix("b", "rmsnorm", (Point((1, 4), "float32"), Point((2, 4), "bfloat16"))).hash
+    llama = Point((1, 4), "fp32", statics=(("casting", "llama"),))
+    changed = [Point((1, 5), "fp32"), Point((1, 4), "fp16"), Point((1, 4), "fp32", "row_strided"), llama]
+    assert len({one.hash, *(Matrix("a", "rmsnorm", (point, one.points[1])).hash for point in changed)}) == 5
+    assert one.hash != Matrix("a", "rmsnorm", one.points[::-1]).hash != Matrix("a", "softmax", one.points[::-1]).hash
+
+
+def test_the_frozen_matrices_are_frozen() -> None:
+    """A change here changes what old results mean: it is made on purpose or not at all."""
+    hashes = {name: RMSNORM.matrix(name, "cpu").hash for name in ("performance/cpu", "performance/cuda", "held_out/cpu", "held_out/cuda")}
+    assert hashes == {
+        "performance/cpu": "b6e5e0a54a6706b2",
+        "performance/cuda": "9ae71857de6b5973",
+        "held_out/cpu": "69d9c96d5d284f5a",
+        "held_out/cuda": "af8e3324cd40c944",
+    }
+
+
+@pytest.mark.parametrize(("dims", "layout", "told"), [((1, -2), "contiguous", "negative size"), ((1, 2), "diagonal", "layout 'diagonal'")])
+def test_a_point_that_cannot_be_is_refused(dims: tuple[int, ...], layout: str, told: str) -> None:
+    with pytest.raises(DeclarationError, match=told):
+        Point(dims, "fp32", layout)
+
+
+def test_a_user_s_file_gives_a_matrix_for_each_op_in_it(tmp_path: Path) -> None:
+    points = [
+        {"op": "rmsnorm", "shape": [16, 4096], "dtype": "bf16", "statics": {"casting": "llama"}},
+        {"op": "vector_add", "shape": [7]},
+        {"op": "rmsnorm", "shape": [2, 8], "layout": "transposed"},
+    ]
+    matrices = read_matrix(written(tmp_path, {"name": "ours", "points": points}), find)
+    assert [(m.name, m.op) for m in matrices] == [("ours", "rmsnorm"), ("ours", "vector_add")]
+    assert matrices[0].points == (Point((16, 4096), "bf16", statics=(("casting", "llama"),)), Point((2, 8), "fp32", "transposed"))
+    assert matrices[1].points == (Point((7,), "float32"),) and VECTOR_ADD.workload(matrices[1].points[0])
+
+
+def test_a_file_without_a_name_is_called_as_the_file_is(tmp_path: Path) -> None:
+    assert read_matrix(written(tmp_path, {"points": [{"op": "vector_add", "shape": [7]}]}), find)[0].name == "mine"
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        ("{", "Expecting property name"),
+        ("[]", "can't be used"),
+        ({}, "'points' is missing"),
+        ({"points": []}, "it has no points"),
+        ({"points": {}}, '"points" a list'),
+        ({"points": [{"shape": [1]}]}, "point 1, .* 'op' is missing"),
+        ({"points": [{"op": "vector_add"}]}, "'shape' is missing"),
+        ({"points": [{"op": "vector_add", "shape": "4x4"}]}, "shape '4x4' is not a list of whole numbers"),
+        ({"points": [{"op": "vector_add", "shape": [1.5]}]}, "not a list of whole numbers"),
+        ({"points": [{"op": "vector_add", "shape": [-1]}]}, "negative size"),
+        ({"points": [{"op": "vector_add", "shape": [1], "dtype": "fp12"}]}, "no dtype 'fp12'"),
+        ({"points": [{"op": "vector_add", "shape": [1], "dtype": 4}]}, "point 1"),
+        ({"points": [{"op": "vector_add", "shape": [1], "layout": "transposed"}]}, "for two dimensions"),
+        ({"points": [{"op": "vector_add", "shape": [1], "dtpye": "bf16"}]}, "unknown dtpye"),
+        ({"points": [{"op": "vector_add", "shape": [1]}, 7]}, "point 2, 7"),
+        ({"points": [{"op": "vector_add", "shape": [1, 2]}]}, "shape 1x2 does not fit. vector_add takes n"),
+        ({"points": [{"op": "rmsnorm", "shape": [1, 2], "statics": {"speed": 1}}]}, "no static speed=1"),
+    ],
+)
+def test_a_file_that_is_wrong_is_refused_with_the_point(tmp_path: Path, content: Any, told: str) -> None:
+    with pytest.raises(UsageError, match=told):
+        read_matrix(written(tmp_path, content), find)
+
+
+def test_a_file_with_an_unknown_op_names_those_there_are(tmp_path: Path) -> None:
+    with pytest.raises(UnknownName, match=r"no op named 'rms'. There are: rmsnorm, softmax, vector_add"):
+        read_matrix(written(tmp_path, {"points": [{"op": "rms", "shape": [1]}]}), find)
+
+
+def test_a_file_that_is_no_text_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "mine.json"
+    path.write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(UsageError, match="can't be used"):
+        read_matrix(path, find)
+    with pytest.raises(UsageError, match="can't be used"):
+        read_matrix(tmp_path, find)
