@@ -116,7 +116,7 @@ class Worker:
         hangs = not child.ended
         if not hangs:
             with contextlib.suppress(subprocess.TimeoutExpired):
-                child.process.wait(5)
+                child.process.wait(1)
         code = child.process.poll()
         self.close()
         if hangs:
