@@ -16,12 +16,13 @@ TOY = Path(__file__).parent / "toy"
 
 SCRIPT = """
 import json, sys
+from toy_plugin import QUICK
 from kernelyard.registry import registry
 from kernelyard.tuner.tune import tune
 op = registry.current().op(sys.argv[1])
 matrix = op.matrix("performance", "cpu")
 workloads = [op.workload(point, "cpu") for point in matrix.points[:1]]
-report = tune(op, workloads, "cpu", matrix=matrix, progress=lambda e: print(e.stage, flush=True))
+report = tune(op, workloads, "cpu", matrix=matrix, limits=QUICK, progress=lambda e: print(e.stage, flush=True))
 print(json.dumps(report.to_json()))
 """
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import signal
 import sqlite3
@@ -16,6 +17,7 @@ import pytest
 from kernelyard.errors import Interrupted
 from kernelyard.registry import registry
 from kernelyard.registry.spec import config_key
+from kernelyard.tuner.limits import Limits
 from kernelyard.tuner.progress import Progress
 from kernelyard.tuner.report import TuneReport
 from kernelyard.tuner.tune import tune
@@ -33,7 +35,11 @@ def trials(home: Path, op: str = "many") -> list[tuple[int, str, Any]]:
 
 def finish(name: str, seen: list[Progress]) -> TuneReport:
     op = registry.current().op(name)
-    return tune(op, [op.workload(op.matrices["performance/cpu"][0], "cpu")], "cpu", progress=seen.append)
+    return tune(op, [op.workload(op.matrices["performance/cpu"][0], "cpu")], "cpu", limits=quick(), progress=seen.append)
+
+
+def quick() -> Limits:
+    return importlib.import_module("toy_plugin").QUICK  # type: ignore[no-any-return]
 
 
 def wait_for_trials(process: subprocess.Popen[str], count: int) -> None:
@@ -90,10 +96,10 @@ def test_ctrl_c_keeps_what_finished_and_the_next_run_goes_on(fresh: Path) -> Non
 
     op = registry.current().op("many")
     with pytest.raises(Interrupted, match="2 finished trials are kept") as caught:
-        tune(op, [op.workload(op.matrices["performance/cpu"][0], "cpu")], "cpu", trials=3, progress=interrupt)
+        tune(op, [op.workload(op.matrices["performance/cpu"][0], "cpu")], "cpu", trials=3, limits=quick(), progress=interrupt)
     assert caught.value.exit_code == 130
     assert [dict(event.config) for event in seen] == [{"work": 3}, {"work": 5}]
     after: list[Progress] = []
-    tune(op, [op.workload(op.matrices["performance/cpu"][0], "cpu")], "cpu", trials=3, progress=after.append)
+    tune(op, [op.workload(op.matrices["performance/cpu"][0], "cpu")], "cpu", trials=3, limits=quick(), progress=after.append)
     tried = [config_key(event.config) for event in (*seen, *after) if event.stage == "trial"]
     assert len(tried) == len(set(tried)) == 3

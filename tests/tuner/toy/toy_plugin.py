@@ -15,6 +15,11 @@ from kernelyard.registry.lazy import torch
 from kernelyard.registry.op import Op, Point
 from kernelyard.registry.space import ConfigSpace, Constraint, Parameter
 from kernelyard.registry.spec import YES, Answer, Config, Cost, TensorSpec, Tolerance, Workload
+from kernelyard.tuner.limits import Limits
+
+ONCE = {"batches": 3, "most_batches": 3, "budget_s": 0.05}
+QUICK = Limits(check_s=10.0, finals=ONCE, again=ONCE, call=ONCE)
+"""Finals as short as trials: what is compared here differs by factors. A hang ends after 10 s; a right check takes 0.2 s."""
 
 EVERYWHERE = Support(("cpu",), ("float32",))
 
