@@ -86,8 +86,6 @@ def _norms() -> Iterator[tuple[str, tuple[Any, ...]]]:
     hot = torch.full((2, 4096), 300.0, dtype=torch.float16)
     yield "squares past the largest float16", (hot, torch.ones(4096).half(), 1e-6, 0.0, "fp32")
     yield "NaN and inf", (torch.tensor([[NAN, 1.0], [INF, 1.0], [2.0, 1.0]]), torch.ones(2), 1e-6, 0.0, "fp32")
-    yield "one row more than a grid of 132 x 2", (torch.randn(132 * 2 + 1, 40), torch.randn(40), 1e-6, 0.0, "fp32")
-    yield "rows past a grid of 16 at a time", (torch.randn(132 * 2 * 16 + 5, 8), torch.randn(8), 1e-6, 0.0, "fp32")
     for cols in (65537, 131072):
         yield f"{cols} columns", (torch.randn(2, cols).bfloat16(), torch.randn(cols).bfloat16(), 1e-6, 0.0, "fp32")
     yield "one dimension", (torch.randn(77), torch.randn(77), 1e-6, 0.0, "fp32")
@@ -142,7 +140,13 @@ def faults(kernel: Kernel, matrix: str, device: str, stride: int = 1, special: b
     cases = [case for case in matrix_cases(op, matrix, device, stride) if accepts(kernel, op.workload_of(case[2]))]
     if special:
         cases += [case for case in special_cases(op, device) if accepts(kernel, op.workload_of(case[2]))]
-    return {"cases": len(cases), "faults": {case[0]: text for case in cases if (text := fault(kernel, case))}}
+    found = {case[0]: text for case in cases if (text := fault(kernel, case))}
+    if special and kernel.name == "triton.persistent":
+        rows = torch.randn(2 * 132 + 1, 40, device=device)
+        one_by_one = {"rows_per_program": 1, "num_warps": 1, "hint": "none", "programs_per_sm": 1, "num_stages": 2}
+        case = ("one row more than twice the grid", op, (rows, torch.randn(40, device=device), 1e-6, 0.0, "fp32"))
+        found |= {case[0]: text} if (text := fault(kernel, case, one_by_one)) else {}
+    return {"cases": len(cases), "faults": found}
 
 
 def main(device: str, matrix: str, stride: str, *names: str) -> None:

@@ -29,7 +29,7 @@ def _kernel(op: str, name: str, summary: str, **rest: object) -> Kernel:
 KERNELS = (
     _kernel(
         "rmsnorm", "row", "a tile of whole rows in registers, read once",
-        support=_rows(spaces.ROW_MOST_COLS), space=spaces.ROW, priority=30, fallbacks=("triton.sweep",),
+        support=_rows(spaces.ROW_MOST_COLS), space=spaces.RMSNORM_ROW, priority=30, fallbacks=("triton.sweep",),
     ),
     _kernel(
         "rmsnorm", "persistent", "a fixed grid walks over rows, the weight held in registers",

@@ -24,30 +24,31 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from kernelyard.plugins.triton_jit.defaults import block_cols
 from kernelyard.plugins.triton_jit.launch import policies, row_view, sm_count
-from kernelyard.plugins.triton_jit.spaces import block_cols
 from kernelyard.registry.backend import TritonLaunch
 from kernelyard.registry.spec import Config, Workload
 
 
 @triton.jit
-def _scaled(x, rstd, w_ptr, columns, inside, offset, HAS_WEIGHT: tl.constexpr, LLAMA: tl.constexpr, DTYPE: tl.constexpr):
+def _scaled(x, rstd, w, offset, HAS_WEIGHT: tl.constexpr, LLAMA: tl.constexpr, DTYPE: tl.constexpr):
     """x * rstd * (w + offset), rounded as the casting says; products of two half-precision numbers are exact in float32."""
     y = x * rstd
+    if LLAMA:
+        y = y.to(DTYPE).to(tl.float32)
     if HAS_WEIGHT:
-        w = tl.load(w_ptr + columns, mask=inside, other=0.0).to(tl.float32) + offset
+        gain = w.to(tl.float32) + offset
         if LLAMA:
-            y = y.to(DTYPE).to(tl.float32)
-            w = w.to(DTYPE).to(tl.float32)
-        y = y * w
-    return y
+            gain = gain.to(DTYPE).to(tl.float32)
+        y = y * gain
+    return y.to(DTYPE)
 
 
 @triton.jit(do_not_specialize=["rows"])
 def row_kernel(
     y_ptr, x_ptr, w_ptr, rows, cols_units, stride_units, eps, offset,
     UNIT: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr,
-    HAS_WEIGHT: tl.constexpr, LLAMA: tl.constexpr, LOAD: tl.constexpr, STORE: tl.constexpr,
+    HAS_WEIGHT: tl.constexpr, LLAMA: tl.constexpr, EARLY: tl.constexpr, LOAD: tl.constexpr, STORE: tl.constexpr,
 ):  # fmt: skip
     """A tile of whole rows in registers."""
     cols = cols_units * UNIT
@@ -55,11 +56,16 @@ def row_kernel(
     column = tl.arange(0, COLS)[None, :]
     inside = (row < rows) & (column < cols)
     wide = row.to(tl.int64)
-    x = tl.load(x_ptr + wide * (stride_units * UNIT) + column, mask=inside, other=0.0, eviction_policy=LOAD).to(tl.float32)
+    x = tl.load(x_ptr + wide * (stride_units * UNIT) + column, mask=inside, other=0.0, eviction_policy=LOAD)
+    w = x
+    if HAS_WEIGHT and EARLY:
+        w = tl.load(w_ptr + column, mask=column < cols, other=0.0)
+    x = x.to(tl.float32)
     rstd = tl.rsqrt(tl.sum(x * x, 1, keep_dims=True) / cols + eps)
-    DTYPE: tl.constexpr = y_ptr.dtype.element_ty
-    y = _scaled(x, rstd, w_ptr, column, column < cols, offset, HAS_WEIGHT, LLAMA, DTYPE)
-    tl.store(y_ptr + wide * cols + column, y.to(DTYPE), mask=inside, eviction_policy=STORE)
+    if HAS_WEIGHT and not EARLY:
+        w = tl.load(w_ptr + column, mask=column < cols, other=0.0)
+    y = _scaled(x, rstd, w, offset, HAS_WEIGHT, LLAMA, y_ptr.dtype.element_ty)
+    tl.store(y_ptr + wide * cols + column, y, mask=inside, eviction_policy=STORE)
 
 
 @triton.jit(do_not_specialize=["rows"])
@@ -81,13 +87,15 @@ def sweep_kernel(
         x = tl.load(x_row + column, mask=inside, other=0.0, eviction_policy=KEEP).to(tl.float32)
         squares += x * x
     rstd = tl.rsqrt(tl.sum(squares, 1, keep_dims=True) / cols + eps)
-    DTYPE: tl.constexpr = y_ptr.dtype.element_ty
     for start in range(0, cols, BLOCK):
         column = start + tl.arange(0, BLOCK)[None, :]
         inside = (row < rows) & (column < cols)
-        x = tl.load(x_row + column, mask=inside, other=0.0, eviction_policy=LOAD).to(tl.float32)
-        y = _scaled(x, rstd, w_ptr, column, column < cols, offset, HAS_WEIGHT, LLAMA, DTYPE)
-        tl.store(y_row + column, y.to(DTYPE), mask=inside, eviction_policy=STORE)
+        x = tl.load(x_row + column, mask=inside, other=0.0, eviction_policy=LOAD)
+        w = x
+        if HAS_WEIGHT:
+            w = tl.load(w_ptr + column, mask=column < cols, other=0.0)
+        y = _scaled(x.to(tl.float32), rstd, w, offset, HAS_WEIGHT, LLAMA, y_ptr.dtype.element_ty)
+        tl.store(y_row + column, y, mask=inside, eviction_policy=STORE)
 
 
 @triton.jit(do_not_specialize=["rows"])
@@ -99,29 +107,25 @@ def persistent_kernel(
     """Every grid-th tile of whole rows, the weight held."""
     cols = cols_units * UNIT
     column = tl.arange(0, COLS)[None, :]
-    DTYPE: tl.constexpr = y_ptr.dtype.element_ty
-    gain = tl.full((1, COLS), 1.0, tl.float32)
+    w = column
     if HAS_WEIGHT:
-        gain = tl.load(w_ptr + column, mask=column < cols, other=0.0).to(tl.float32) + offset
-        if LLAMA:
-            gain = gain.to(DTYPE).to(tl.float32)
+        w = tl.load(w_ptr + column, mask=column < cols, other=0.0)
     for tile in tl.range(tl.program_id(0), tl.cdiv(rows, ROWS), tl.num_programs(0), num_stages=STAGES):
         row = (tile * ROWS + tl.arange(0, ROWS))[:, None]
         wide = row.to(tl.int64)
         inside = (row < rows) & (column < cols)
         x = tl.load(x_ptr + wide * (stride_units * UNIT) + column, mask=inside, other=0.0, eviction_policy=LOAD).to(tl.float32)
-        y = x * tl.rsqrt(tl.sum(x * x, 1, keep_dims=True) / cols + eps)
-        if LLAMA:
-            y = y.to(DTYPE).to(tl.float32)
-        y = y * gain
-        tl.store(y_ptr + wide * cols + column, y.to(DTYPE), mask=inside, eviction_policy=STORE)
+        rstd = tl.rsqrt(tl.sum(x * x, 1, keep_dims=True) / cols + eps)
+        y = _scaled(x, rstd, w, offset, HAS_WEIGHT, LLAMA, y_ptr.dtype.element_ty)
+        tl.store(y_ptr + wide * cols + column, y, mask=inside, eviction_policy=STORE)
 
 
 def row(workload: Workload, config: Config) -> TritonLaunch:
     """One program for every `rows_per_program` rows."""
     together = int(config["rows_per_program"])
     load, store, _ = policies(config)
-    constants = {"ROWS": together, "COLS": block_cols(workload), "LOAD": load, "STORE": store}
+    early = config["weight"] == "early"
+    constants = {"ROWS": together, "COLS": block_cols(workload), "EARLY": early, "LOAD": load, "STORE": store}
     return _launch(row_kernel, workload, config, triton.cdiv(workload.dim("rows"), together), constants)
 
 

@@ -21,8 +21,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from kernelyard.plugins.triton_jit.defaults import block_cols
 from kernelyard.plugins.triton_jit.launch import policies, row_view
-from kernelyard.plugins.triton_jit.spaces import block_cols
 from kernelyard.registry.backend import TritonLaunch
 from kernelyard.registry.spec import Config, Workload
 
