@@ -8,7 +8,7 @@ from kernelyard.registry.backend import NativeSource
 from kernelyard.registry.spec import Config, Workload
 
 FLAGS = ("-O2",)
-"""The loops are vectors already: -O3 took 1.5 s longer to compile and was no faster."""
+"""The loops are vectors already: -O3 took 1.3x as long to compile and was no faster."""
 
 
 def onepass(workload: Workload, config: Config) -> NativeSource:

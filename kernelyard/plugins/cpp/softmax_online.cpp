@@ -4,7 +4,8 @@
 //            its own exponentials; the second sweep stores exp(x - max) / sum. Source: Milakov and Gimelshein, "Online normalizer
 //            calculation for softmax" (2018), algorithm 3, by blocks instead of elements, so that the rescaling costs nothing.
 // Moves      3 * rows * cols * size bytes where a row outgrows the cache, else 2; about 25 flops an element: two exponentials.
-// Bound      Arithmetic; memory for rows beyond L2, where it beats `onepass`: that one's buffer of float32 falls out of cache too.
+// Bound      Arithmetic; memory for rows beyond L2. There it beats `onepass`, whose buffer falls out of cache too: 4x1048576 takes
+//            4.8 ms, `onepass` 6.8. Where a row fits it loses by the second exponential: 64x32768 takes 1.22 ms, `onepass` 1.05.
 // Threads    A row belongs to one thread: the same bits whatever `threads` is. `block` changes the order of the sum, so the last bits.
 #include "softmax.h"
 
