@@ -45,7 +45,7 @@ def reference(x: Tensor) -> Tensor:
 
 
 def _empty(x: Tensor) -> tuple[Tensor, ...]:
-    return (torch.empty(x.shape, dtype=x.dtype, device=x.device),)
+    return (torch.empty_like(x, memory_format=torch.contiguous_format),)
 
 
 def _inputs(workload: Workload, generator: Generator) -> tuple[Any, ...]:

