@@ -16,7 +16,7 @@ from kernelyard.plugins.cuda.toolkit import find_nvcc, toolkit_of
 from kernelyard.plugins.cuda.vector_add import stream
 from kernelyard.plugins.native.build import artefact
 from kernelyard.registry.op import Point
-from kernelyard.registry.spec import Config, Workload
+from kernelyard.registry.spec import YES, Config, Workload
 
 KERNEL = plugin.kernels[0]
 builds = pytest.mark.skipif(not probe.can_build(), reason=probe.can_build().reason)
@@ -99,8 +99,11 @@ def test_hopper_is_built_with_its_own_instructions() -> None:
     assert [architecture(capability) for capability in ("sm_90", "sm_80", "sm_89", "sm_100")] == ["9.0a", "8.0", "8.9", "10.0a"]
 
 
-def test_no_cpu_runs_it() -> None:
+def test_no_cpu_runs_it_even_where_all_else_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(probe, "can_build", lambda: YES)
+    monkeypatch.setattr(probe, "cuda_ready", lambda: YES)
     assert "not on cpu" in plugin.backends[0].available("cpu", "check").reason
+    assert plugin.backends[0].available("cuda")
 
 
 # Building, with or without a GPU --------------------------------------------------------------------

@@ -6,15 +6,15 @@ from kernelyard.plugins.cuda.toolkit import find_nvcc
 from kernelyard.plugins.native.tools import ninja_and_tvm_ffi
 from kernelyard.registry.backend import Purpose
 from kernelyard.registry.machine import cuda_ready
-from kernelyard.registry.spec import Answer, no
+from kernelyard.registry.spec import YES, Answer, no
 
 
 def probe(device: str, purpose: Purpose) -> Answer:
-    """nvcc, ninja, tvm_ffi and a GPU. There is no interpreter: a check needs them too."""
-    if device != "cuda":
-        return no(f"CUDA C++ runs on cuda, not on {device}")
-    tools = can_build()
-    return cuda_ready() if tools else tools
+    """nvcc, ninja, tvm_ffi and a GPU. There is no interpreter: a check needs them too, and no CPU will do."""
+    for needed in (can_build(), cuda_ready()):
+        if not needed:
+            return needed
+    return YES if device == "cuda" else no(f"CUDA C++ runs on cuda, not on {device}")
 
 
 def can_build() -> Answer:

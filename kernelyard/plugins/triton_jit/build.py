@@ -62,9 +62,9 @@ def choose_mode(*, interpret: bool) -> None:
         asked = "this process has imported Triton to compile, so it can't interpret."
         raise BuildFailed(asked, do="Use a process of its own with TRITON_INTERPRET=1, as `kernelyard check` does.")
     if interpret:
-        from kernelyard.plugins.triton_jit.interpreter import round_as_a_gpu_does
+        from kernelyard.plugins.triton_jit.interpreter import correct
 
-        round_as_a_gpu_does()
+        correct()
     elif not compiles:
         raise BuildFailed("this process has imported Triton to interpret, so it can't compile.", do="Unset TRITON_INTERPRET.")
 

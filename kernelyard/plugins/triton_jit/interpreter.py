@@ -1,6 +1,7 @@
-"""Triton's interpreter, made to round float32 to bfloat16 as a GPU does: to nearest, ties to even.
+"""Two corrections to Triton's interpreter, without which right kernels fail in it.
 
-The interpreter of Triton 3.6 to 3.9 cuts the low bits off, twice the error of rounding: a right kernel would be called wrong.
+Triton 3.6 to 3.9 cuts the low bits off where a GPU rounds float32 to bfloat16 (to nearest, ties to even): twice the error of rounding.
+Triton 3.6 takes a scalar for a loop's bound by int() of an array with one element, which numpy 2.5 refuses.
 """
 
 from __future__ import annotations
@@ -11,16 +12,26 @@ from typing import Any
 import numpy as np
 import triton.language as tl
 from numpy.typing import NDArray
+from triton.runtime import interpreter
 from triton.runtime.interpreter import InterpreterBuilder, TensorHandle
 
 Cast = Callable[[Any, Any, Any], Any]
 
 
-def round_as_a_gpu_does() -> None:
-    """Replace the interpreter's conversion between float32 and bfloat16 in this process; a second call changes nothing."""
+def correct() -> None:
+    """Put both corrections in place in this process; a second call changes nothing."""
     if getattr(InterpreterBuilder.cast_impl, "rounds", False):
         return
     InterpreterBuilder.cast_impl = _rounding(InterpreterBuilder.cast_impl)
+    interpreter._patch_lang_tensor = _counting(interpreter._patch_lang_tensor)
+
+
+def _counting(others: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
+    def patch(tensor: Any, scope: Any) -> None:
+        others(tensor, scope)
+        scope.set_attr(tensor, "__index__", lambda self: int(self.handle.data.item()))
+
+    return patch
 
 
 def _rounding(others: Cast) -> Cast:
