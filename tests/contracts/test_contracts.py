@@ -9,6 +9,7 @@ import torch
 from torch.nn import functional as F
 
 from kernelyard.contracts import RMSNORM, SOFTMAX, VECTOR_ADD, plugin
+from kernelyard.contracts.rows import EPSILON
 from kernelyard.errors import InvalidInput
 from kernelyard.registry.matrix import Point
 from kernelyard.registry.op import Op
@@ -186,6 +187,11 @@ def test_a_tolerance_has_a_reason_and_is_no_wider_than_a_few_roundings(op: Op, d
     tolerance = op.tolerance(op.workload(Point((16, 4096)[: len(op.dims)], dtype)))
     unit = {"float32": 2.0**-23, "bfloat16": 2.0**-7, "float16": 2.0**-10}[dtype]
     assert tolerance.reason and unit / 2 < tolerance.relative < (100 if dtype == "float32" else 2) * unit and tolerance.absolute < 1e-7
+
+
+@pytest.mark.parametrize("dtype", EPSILON)
+def test_a_rounding_is_half_a_unit_in_the_last_place(dtype: str) -> None:
+    assert EPSILON[dtype] == torch.finfo(getattr(torch, dtype)).eps / 2
 
 
 def summed_in_half(values: torch.Tensor) -> torch.Tensor:

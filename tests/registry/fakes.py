@@ -95,6 +95,21 @@ def honest(workload: Workload, config: Config) -> Callable[..., Any]:
     return lambda x, factor: x * factor
 
 
+def by_matmul(workload: Workload, config: Config) -> Callable[..., Any]:
+    """What autocast would round to half precision."""
+    return lambda x, factor: torch.mm(x, factor * torch.eye(x.shape[-1]))
+
+
+def by_address(workload: Workload, config: Config) -> Callable[..., Any]:
+    """Reads memory as a native kernel does: fails where what lies there are not the values."""
+
+    def run(x: Any, factor: float) -> Any:
+        assert type(x) is torch.Tensor and not x.is_neg() and x.data_ptr()
+        return x * factor
+
+    return run
+
+
 class Builder:
     def versions(self) -> Mapping[str, str]:
         return versions

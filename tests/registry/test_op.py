@@ -100,6 +100,10 @@ def test_leading_dimensions_that_do_not_view_as_rows_stay_and_are_counted() -> N
     assert dict(workload.dims) == {"rows": 12, "cols": 8}
 
 
+def test_a_gap_between_blocks_of_rows_keeps_the_dimensions() -> None:
+    assert asked(SOFTMAX, torch.ones(2, 4, 8)[:, :3])["x"] == TensorSpec((2, 3, 8), "float32", (32, 8, 1))
+
+
 def test_rows_repeated_by_a_stride_of_zero_collapse() -> None:
     assert asked(SOFTMAX, torch.ones(8).expand(2, 3, 8))["x"] == TensorSpec((6, 8), "float32", (0, 1))
 

@@ -270,12 +270,16 @@ def test_fake_and_meta_tensors_give_shapes_and_run_nothing(install: Callable[...
         assert tuple(y.shape) == shape and y.dtype == torch.float32
 
 
-def test_a_tensor_with_a_pending_negation_gives_right_values() -> None:
-    ops.softmax(X)
-    negated = torch.complex(X, X).conj().imag
-    assert negated.is_neg()
-    torch.testing.assert_close(ops.softmax(negated.contiguous()), torch.softmax(-X, -1))
-    torch.testing.assert_close(ops.softmax(torch._neg_view(X)), torch.softmax(-X, -1))
+@pytest.mark.filterwarnings("ignore:Accessing the data pointer of FakeTensor")
+def test_a_kernel_bound_for_plain_tensors_meets_no_others(install: Callable[..., Registry]) -> None:
+    from torch._subclasses import FakeTensorMode
+
+    install(make_kernel("fake.one", "by_address"))
+    torch.testing.assert_close(kernelyard.ops.scale(X), X * 2)
+    torch.testing.assert_close(kernelyard.ops.scale(torch._neg_view(X)), X * -2)
+    torch.testing.assert_close(kernelyard.ops.scale(torch.complex(X, X).conj().imag), X * -2)
+    assert type(kernelyard.ops.scale(FakeTensorMode().from_tensor(X))).__name__ == "FakeTensor"
+    assert kernelyard.ops.scale(X.to("meta")).is_meta
 
 
 @pytest.mark.parametrize("gradient", [False, True])
@@ -286,6 +290,14 @@ def test_autocast_changes_nothing(gradient: bool) -> None:
         inside = ops.softmax(x), ops.rmsnorm(x, w), ops.vector_add(x, x)
     for one, other in zip(outside, inside, strict=True):
         assert other.dtype == torch.bfloat16 and torch.equal(one, other)
+
+
+def test_a_kernel_computes_outside_autocast(install: Callable[..., Registry]) -> None:
+    install(make_kernel("fake.one", "by_matmul"))
+    outside = kernelyard.ops.scale(X)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        inside = kernelyard.ops.scale(X)
+    assert inside.dtype == torch.float32 and torch.equal(inside, outside)
 
 
 def test_the_result_is_contiguous_through_torch_as_its_fake_promised(install: Callable[..., Registry]) -> None:
