@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -9,8 +10,9 @@ from typing import Any
 
 from optuna.storages import RDBStorage
 
+from kernelyard.errors import StoreFailed
 from kernelyard.measure.measured import PROTOCOL
-from kernelyard.registry.spec import Config, digest
+from kernelyard.registry.spec import Config, Status, digest
 from kernelyard.store.database import Store, open_store
 from kernelyard.store.records import Run
 from kernelyard.store.results import commit, versions
@@ -23,6 +25,9 @@ from kernelyard.tuner.plan import KernelPlan, Plan
 from kernelyard.tuner.progress import Tracker
 from kernelyard.tuner.report import WorkloadReport
 from kernelyard.verify.isolation import Worker
+
+LEAST_FREE_BYTES = 16 << 20
+"""A native build takes up to 2 MiB while it runs, and is copied once."""
 
 
 @dataclass
@@ -60,7 +65,10 @@ class Session:
         name = search.kernel.name
 
         def run(config: Config) -> Result:
-            return self.bench.trial(Item(name, config, plan.workload), self.asked.limits.trial)
+            result = self.bench.trial(Item(name, config, plan.workload), self.asked.limits.trial)
+            if result.status is Status.BUILD_FAILED:
+                self._refuse_a_full_disk()
+            return result
 
         def ended(config: Config, result: Result, resumed: bool) -> None:
             time_us = result.timing.median_us if result.timing is not None else None
@@ -70,6 +78,13 @@ class Session:
             sampler = searching.sampler(search)
             study = studies.open_study(self.trials, search.kernel, self._key(search, plan), sampler, anew=self.asked.force)
             return searching.search(study, search, plan.workload, run, ended)
+
+    def _refuse_a_full_disk(self) -> None:
+        """A build that failed for want of space says nothing about the config: not recorded, tried again once there is some."""
+        free = shutil.disk_usage(self.store.path.parent).free
+        if free < LEAST_FREE_BYTES:
+            here = self.store.path.parent
+            raise StoreFailed(f"{here} is full: {free >> 10} KiB are left.", do="Free some space; the same command goes on from here.")
 
     def _key(self, search: KernelPlan, plan: Plan) -> dict[str, Any]:
         """All that a trial's time depends on."""
