@@ -85,7 +85,7 @@ VECTOR_ADD = Op(
     cost=_cost,
     matrices={
         "correctness": tuple(Point((n,), dtype, layout) for layout in ("contiguous", "offset") for n in LENGTHS for dtype in ALL_DTYPES),
-        "smoke": tuple(Point((n,), dtype) for n in (0, 1, 129, 1025) for dtype in ALL_DTYPES) + (Point((129,), "float32", "offset"),),
+        "smoke": (*tuple(Point((n,), dtype) for n in (0, 1, 129, 1025) for dtype in ALL_DTYPES), Point((129,), "float32", "offset")),
         "performance/cpu": tuple(Point((n,), "float32") for n in (4096, 65536, 1 << 20, 1 << 24)),
         "performance/cuda": tuple(Point((n,), "bfloat16") for n in (4096, 1 << 20, 1 << 24, 1 << 28, 1_000_003)),
         "held_out/cpu": tuple(Point((n,), "float32") for n in (10_000, 3_000_001)),
