@@ -37,7 +37,8 @@ def panel(axis: Axes, content: dict[str, Any]) -> None:
     names = [f"{row['workload']['label']}  {row['choice']['kernel']}" for row in rows]
     for offset, (label, key) in zip((-0.2, 0.2), (("eager", "speedup_vs_eager"), ("compiled", "speedup_vs_compile")), strict=True):
         places = [index + offset for index in range(len(rows))]
-        bars = axis.barh(places, [(row[key] or 1.0) - 1.0 for row in rows], 0.38, left=1.0, color=COLOURS[label], label=f"against {label} torch")
+        gains = [(row[key] or 1.0) - 1.0 for row in rows]
+        bars = axis.barh(places, gains, 0.38, left=1.0, color=COLOURS[label], label=f"against {label} torch")
         axis.bar_label(bars, [f" {row[key]:.2f}x" if row[key] else " n/a" for row in rows], fontsize=7)
     axis.set_xscale("log", base=2)
     axis.set_xlim(0.8, 1.45 * max([2.0, *(row["speedup_vs_eager"] or 1.0 for row in rows)]))
