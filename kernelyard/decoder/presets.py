@@ -90,7 +90,7 @@ PRESETS: Mapping[str, Preset] = MappingProxyType(
 
 LENGTHS: Mapping[str, Lengths] = MappingProxyType(
     {
-        "cpu": Lengths(prompts=(16, 64), contexts=(16, 64), new_tokens=8),
+        "cpu": Lengths(prompts=(16, 64), contexts=(16, 64), new_tokens=4),
         "cuda": Lengths(prompts=(128, 512, 2048), contexts=(128, 1024, 4096), new_tokens=32),
     }
 )

@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Mapping
+from importlib import metadata
 from types import FunctionType
 from typing import Any
-
-import torch
 
 from kernelyard.errors import BuildFailed
 from kernelyard.registry.backend import Executable
 from kernelyard.registry.kernel import Kernel
-from kernelyard.registry.lazy import load
+from kernelyard.registry.lazy import load, torch
 from kernelyard.registry.machine import installed
 from kernelyard.registry.op import Op
 from kernelyard.registry.spec import Config, Workload
@@ -30,13 +29,8 @@ class CompileBuilder:
     """Compiles the entry's function for the shapes of one workload."""
 
     def versions(self) -> Mapping[str, str]:
-        """torch brings Inductor; triton generates its GPU code."""
-        versions = {"torch": torch.__version__}
-        if installed("triton"):
-            import triton
-
-            versions["triton"] = triton.__version__
-        return versions
+        """torch brings Inductor; triton generates its GPU code. Read without importing either."""
+        return {name: metadata.version(name) for name in ("torch", "triton") if installed(name)}
 
     def build(self, op: Op, kernel: Kernel, workload: Workload, config: Config) -> Executable:
         """Compile and call once on inputs of the workload, so that no timed call compiles; raises BuildFailed."""

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-
-import torch
+from importlib import metadata
 
 from kernelyard.registry.backend import Executable
 from kernelyard.registry.kernel import Kernel
@@ -17,8 +16,8 @@ class TorchBuilder:
     """Hands out the function that the entry chose for the workload."""
 
     def versions(self) -> Mapping[str, str]:
-        """A stored choice depends on torch alone."""
-        return {"torch": torch.__version__}
+        """A stored choice depends on torch alone; read without importing it."""
+        return {"torch": metadata.version("torch")}
 
     def build(self, op: Op, kernel: Kernel, workload: Workload, config: Config) -> Executable:
         """The entry's function, called as it is."""
