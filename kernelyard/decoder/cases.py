@@ -52,22 +52,20 @@ class Bench:
 
     def logits(self, engine: Engine) -> Tensor:
         """Logits (batch, vocab) in float32 after the case's tokens, on a cache as the case begins."""
-        with engine.active():
-            self.cache.rewind(self.case.context)
-            return engine.feed(self.tokens, self.cache).float().clone()
+        self.cache.rewind(self.case.context)
+        return engine(self.tokens, self.cache).float().clone()
 
     def run(self, engine: Engine) -> None:
-        """One run inside `engine.active()`: the prompt, or `new_tokens` greedy steps; ends with the device still at work."""
+        """One run: the prompt, or `new_tokens` greedy steps; ends with the device still at work."""
         self.cache.rewind(self.case.context)
         tokens = self.tokens
         for _ in range(self.case.new_tokens):
-            tokens = engine.feed(tokens, self.cache).argmax(-1, keepdim=True)
+            tokens = engine(tokens, self.cache).argmax(-1, keepdim=True)
 
     def first_ms(self, engine: Engine) -> float:
         """The very first run, until its tokens are there: choosing, building and compiling included."""
         start = time.perf_counter()
-        with engine.active():
-            self.run(engine)
+        self.run(engine)
         self._wait()
         return (time.perf_counter() - start) * 1e3
 
@@ -89,26 +87,23 @@ class Bench:
         return Stopwatch(clock, elapsed_us, most_calls=MOST_RUNS, resolution_us=step)
 
     def _monotonic(self, engine: Engine, runs: int) -> float:
-        with engine.active():
-            start = time.perf_counter_ns()
-            for _ in range(runs):
-                self.run(engine)
-            return (time.perf_counter_ns() - start) / 1e3
+        start = time.perf_counter_ns()
+        for _ in range(runs):
+            self.run(engine)
+        return (time.perf_counter_ns() - start) / 1e3
 
     def _events(self, engine: Engine, runs: int) -> float:
         start, end = event(), event()
-        with engine.active():
-            start.record()
-            for _ in range(runs):
-                self.run(engine)
-            end.record()
+        start.record()
+        for _ in range(runs):
+            self.run(engine)
+        end.record()
         self._wait()
         return float(start.elapsed_time(end)) * 1e3
 
     def _inside(self, engine: Engine, probe: Tap, runs: int) -> float:
-        with engine.active():
-            for _ in range(runs):
-                self.run(engine)
+        for _ in range(runs):
+            self.run(engine)
         return probe.take_us()
 
     def _wait(self) -> None:

@@ -1,60 +1,42 @@
-"""Ways to run one model: eager under pins, compiled, or its decode step as a CUDA graph. All share its weights and answer alike."""
+"""Ways to run one model: eager with some ops served by the registry, compiled, or its decode step as a CUDA graph.
+
+All share its weights and answer alike.
+"""
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from kernelyard.decoder.cache import KVCache
 from kernelyard.decoder.model import Decoder, Path, feed
-from kernelyard.decoder.ops import NAMES, PLAIN, OpTable, registered
+from kernelyard.decoder.ops import PLAIN, OpTable, swapped
 from kernelyard.errors import InvalidInput
-from kernelyard.registry import dispatch, registry
 
 
 @dataclass(frozen=True)
 class Engine:
-    """A name for tables, the model's two paths, who serves its ops, and which kernels are pinned meanwhile.
-
-    Called with tokens (batch, seq) and a cache, it returns logits (batch, vocab), as a Decoder does.
-    """
+    """A name for tables, the model's two paths, and who serves its ops."""
 
     name: str
     prompt: Path
     extend: Path
     ops: OpTable
-    pins: Mapping[str, str] = field(default_factory=dict)
 
+    @torch.no_grad()
     def __call__(self, tokens: Tensor, cache: KVCache) -> Tensor:
-        """One feed under the engine's own pins."""
-        with self.active():
-            return self.feed(tokens, cache)
-
-    @contextlib.contextmanager
-    def active(self) -> Iterator[None]:
-        """The pins in force and no gradients; `feed` belongs inside. A loop enters once, not at every token."""
-        pins: dict[str, Any] = dict(self.pins)
-        with torch.no_grad(), dispatch.use(**pins):
-            yield
-
-    def feed(self, tokens: Tensor, cache: KVCache) -> Tensor:
-        """The same as a call, under whatever is in force."""
+        """Logits (batch, vocab) after tokens (batch, seq), as a Decoder gives them."""
         return feed(self.prompt, self.extend, tokens, cache, self.ops)
 
 
-def eager(name: str, model: Decoder, *, pinned: tuple[str, ...] = ()) -> Engine:
-    """The model as Python runs it: `pinned` ops as plain torch (their fallback), the others as dispatch selects."""
-    return Engine(name, model.prompt, model.extend, registered(), fallbacks(pinned))
+def eager(name: str, model: Decoder, ops: tuple[str, ...] = ()) -> Engine:
+    """The model as Python runs it: these ops as dispatch selects them, the others as torch has them, with no dispatch to pay.
 
-
-def fallbacks(names: tuple[str, ...] = NAMES) -> dict[str, str]:
-    """Pins that hold these ops to plain torch."""
-    return {name: registry.current().op(name).fallback for name in names}
+    With none, it is what a user has without kernelyard, and so the reference. `kernelyard.use` around a call acts on `ops`.
+    """
+    return Engine(name, model.prompt, model.extend, swapped(ops))
 
 
 def compiled(name: str, model: Decoder, backend: str = "inductor") -> Engine:
@@ -67,8 +49,8 @@ def compiled(name: str, model: Decoder, backend: str = "inductor") -> Engine:
 
 
 def graphed(name: str, engine: Engine, cache: KVCache) -> Engine:
-    """An engine whose decode step over this cache is one CUDA graph, of the kernels that its pins select now."""
-    with engine.active():
+    """An engine whose decode step over this cache is one CUDA graph, of the kernels that dispatch selects now."""
+    with torch.no_grad():
         step = GraphStep(engine.extend, cache, engine.ops)
     return replace(engine, name=name, extend=step)
 

@@ -14,7 +14,6 @@ from kernelyard.decoder.cases import Bench, Case
 from kernelyard.decoder.engines import Engine, compiled, eager, graphed
 from kernelyard.decoder.inside import Calls, empty_cost_us
 from kernelyard.decoder.model import Decoder
-from kernelyard.decoder.ops import NAMES
 from kernelyard.decoder.report import AmdahlRow, OpShare, Row, sentence
 from kernelyard.decoder.request import Request
 from kernelyard.errors import MeasurementFailed
@@ -41,15 +40,14 @@ def examine(asked: Request, case: Case, model: Decoder, skipped: dict[str, str])
     counted = _count(bench, started["swapped"][0], asked.swapped)
     measured = _measure(asked, bench, engines, counted)
     rows = [_row(asked, case, measured, name, first_ms, differences[name]) for name, (_, first_ms) in started.items()]
-    return rows, _law(case, measured, _shares(measured, counted, started["swapped"][0], case.new_tokens))
+    return rows, _law(case, measured, _shares(measured, counted, case.new_tokens))
 
 
 def _variants(asked: Request, bench: Bench, model: Decoder) -> dict[str, Callable[[], Engine]]:
     """How to make each variant, reference and swapped first."""
-    held = tuple(name for name in NAMES if name not in asked.swapped)
     makers: dict[str, Callable[[], Engine]] = {
-        "reference": lambda: eager("reference", model, pinned=NAMES),
-        "swapped": lambda: eager("swapped", model, pinned=held),
+        "reference": lambda: eager("reference", model),
+        "swapped": lambda: eager("swapped", model, asked.swapped),
     }
     if asked.compile:
         makers["compiled"] = lambda: compiled("compiled", model)
@@ -94,8 +92,7 @@ def _count(bench: Bench, swapped: Engine, names: tuple[str, ...]) -> Counted:
     """The workloads of the swapped ops in one run, and how often each is called."""
     calls = Calls(bench.device.type)
     tapped = replace(swapped, ops=swapped.ops.tapped(calls))
-    with tapped.active():
-        bench.run(tapped)
+    bench.run(tapped)
     return {name: calls.by_op[name] for name in names if calls.by_op[name]}
 
 
@@ -155,11 +152,11 @@ def _predictions(measured: Measured, shares: tuple[OpShare, ...]) -> list[float]
     return predictions
 
 
-def _shares(measured: Measured, counted: Counted, swapped: Engine, steps: int) -> tuple[OpShare, ...]:
+def _shares(measured: Measured, counted: Counted, steps: int) -> tuple[OpShare, ...]:
     shares = []
     for op, workloads in counted.items():
-        with swapped.active():
-            selections = tuple(dispatch.select(registry.current().op(op), workload) for workload in workloads)
+        contract = registry.current().op(op)
+        selections = tuple(dispatch.select(contract, workload) for workload in workloads)
         before, after = _inside("reference", op), _inside("swapped", op)
         share, left = measured.ratio(before, "reference"), measured.ratio(after, "swapped")
         speedup = measured.ratio(before, after)

@@ -11,7 +11,7 @@ from kernelyard.decoder.cache import KVCache
 from kernelyard.errors import InvalidInput
 
 Feed = Callable[[Tensor, KVCache], Tensor]
-"""(tokens (batch, seq), cache) -> logits (batch, vocab): a `Decoder`, or an engine's `feed`."""
+"""(tokens (batch, seq), cache) -> logits (batch, vocab): a `Decoder`, or an `Engine`."""
 
 
 @torch.no_grad()

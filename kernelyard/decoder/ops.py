@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import torch
@@ -52,6 +52,12 @@ def _softmax(x: Tensor) -> Tensor:
 
 PLAIN = OpTable(rmsnorm=_rms_norm, softmax=_softmax, vector_add=torch.add)
 """The ops as torch writes them: a compiler sees through these, and would not through a registered operator."""
+
+
+def swapped(names: tuple[str, ...]) -> OpTable:
+    """These ops by the registry, the others as torch writes them."""
+    table = registered()
+    return replace(PLAIN, **{name: getattr(table, name) for name in names})
 
 
 def check_names(names: tuple[str, ...] | None) -> tuple[str, ...]:

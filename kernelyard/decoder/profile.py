@@ -4,8 +4,8 @@ All variants of a case are timed by the protocol of `kernelyard.measure`: warmed
 least three batches, median and bootstrap interval, the device's lock held. What is timed is what a user waits for:
 whole passes with the host's part, ended by the choice of the next token.
 
-- reference       every op of the model held to plain torch
-- swapped         the ops under test as dispatch selects them, the others held to plain torch
+- reference       the model in plain torch, which pays no dispatch: what a user has without kernelyard
+- swapped         the ops under test as dispatch selects them, the others in plain torch
 - compiled        torch.compile over the model in plain torch
 - graph, swapped_graph, compiled_graph   on a GPU, the decode step of each as one CUDA graph
 

@@ -155,7 +155,14 @@ class ProfileReport:
             f"{row.label}: {row.variant} is wrong, its logits are {row.logit_difference:.2g} standard deviations off."
             for row in self.rows if not row.agrees
         ]  # fmt: skip
-        return (*(row.sentence for row in self.amdahl), *wrong, *(f"{name} was left out: {why}." for name, why in self.skipped.items()))
+        noisy = [row.noisy for row in self.rows if row.noisy]
+        doubts = [f"{len(noisy)} of {len(self.rows)} times are doubtful, the first because {noisy[0]}."] if noisy else []
+        return (
+            *(row.sentence for row in self.amdahl),
+            *wrong,
+            *doubts,
+            *(f"{name} was left out: {why}." for name, why in self.skipped.items()),
+        )
 
 
 def sentence(label: str, ops: tuple[OpShare, ...], predicted: Interval, observed: Interval) -> str:
@@ -166,7 +173,7 @@ def sentence(label: str, ops: tuple[OpShare, ...], predicted: Interval, observed
     verdict = {"faster": "slower", "slower": "faster"}.get(observed.verdict(), "neither faster nor slower, within noise")
     text = f"{label}: {swapped}: predicted {_x(predicted)}, observed {_x(observed)}: the model is {verdict}"
     if predicted.low <= observed.high and observed.low <= predicted.high:
-        return f"{text}, as Amdahl's law has it."
+        return f"{text}; the intervals of prediction and observation meet."
     change = rest_change(ops, observed)
     more = "more" if change > 0 else "less"
     return f"{text}; the intervals don't meet: beside the swapped ops, the model takes {abs(change):.1%} {more} time."

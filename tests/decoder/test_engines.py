@@ -3,14 +3,14 @@ from __future__ import annotations
 import pytest
 import torch
 
+import kernelyard
 from kernelyard.decoder.cache import KVCache
 from kernelyard.decoder.engines import Engine, compiled, eager, graphed
 from kernelyard.decoder.generate import generate
 from kernelyard.decoder.model import Decoder
-from kernelyard.decoder.ops import NAMES
+from kernelyard.decoder.ops import NAMES, PLAIN
 from kernelyard.decoder.presets import Preset
 from kernelyard.errors import InvalidInput
-from kernelyard.registry import dispatch
 
 # A kernel that does not build here is passed over with a warning; the next serves, and must agree too.
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
@@ -20,7 +20,7 @@ PROMPT, NEW = [1, 2, 3, 4, 50, 96], 9
 
 @pytest.fixture(scope="module")
 def reference(model: Decoder) -> Engine:
-    return eager("reference", model, pinned=NAMES)
+    return eager("reference", model)
 
 
 def assert_agree(engine: Engine, reference: Engine, caches: tuple[KVCache, KVCache], tokens: list[int]) -> None:
@@ -36,12 +36,12 @@ def assert_agree(engine: Engine, reference: Engine, caches: tuple[KVCache, KVCac
 
 
 def test_swapped_agrees_with_the_reference(model: Decoder, preset: Preset, reference: Engine) -> None:
-    assert_agree(eager("swapped", model), reference, (KVCache(preset, 16), KVCache(preset, 16)), PROMPT)
+    assert_agree(eager("swapped", model, NAMES), reference, (KVCache(preset, 16), KVCache(preset, 16)), PROMPT)
 
 
 @pytest.mark.parametrize("op", NAMES)
 def test_each_op_swapped_alone_agrees_with_the_reference(model: Decoder, preset: Preset, reference: Engine, op: str) -> None:
-    alone = eager(op, model, pinned=tuple(name for name in NAMES if name != op))
+    alone = eager(op, model, (op,))
     assert_agree(alone, reference, (KVCache(preset, 16), KVCache(preset, 16)), PROMPT)
 
 
@@ -56,14 +56,21 @@ def test_compiled_agrees_also_on_a_cache_that_was_reset(model: Decoder, preset: 
 def test_all_variants_generate_the_same_tokens(model: Decoder, preset: Preset, reference: Engine) -> None:
     expected = generate(reference, PROMPT, NEW, KVCache(preset, 16))
     assert len(expected) == NEW
-    assert generate(eager("swapped", model), PROMPT, NEW, KVCache(preset, 16)) == expected
+    assert generate(eager("swapped", model, NAMES), PROMPT, NEW, KVCache(preset, 16)) == expected
     assert generate(model, PROMPT, NEW, KVCache(preset, 16)) == expected
 
 
-def test_the_reference_runs_plain_torch_for_every_op(reference: Engine) -> None:
-    with reference.active():
-        assert dict(dispatch.active().kernels) == dict.fromkeys(NAMES, "torch.eager")
-    assert not dispatch.active().kernels
+def test_the_reference_pays_no_dispatch_and_swapped_goes_through_it(model: Decoder, reference: Engine) -> None:
+    ops = eager("swapped", model, ("rmsnorm",)).ops
+    assert reference.ops == PLAIN
+    assert ops.rmsnorm is kernelyard.ops.rmsnorm
+    assert ops.softmax is PLAIN.softmax
+
+
+def test_generation_under_a_pin_equals_the_reference(model: Decoder, preset: Preset, reference: Engine) -> None:
+    with kernelyard.use(rmsnorm="torch.eager", softmax="torch.eager", vector_add="torch.eager"):
+        pinned = generate(eager("swapped", model, NAMES), PROMPT, NEW, KVCache(preset, 16))
+    assert pinned == generate(reference, PROMPT, NEW, KVCache(preset, 16))
 
 
 def test_generation_goes_on_where_it_stopped(model: Decoder, preset: Preset) -> None:
@@ -96,9 +103,9 @@ def test_generation_continues_one_sequence_only(model: Decoder, preset: Preset) 
 @pytest.mark.gpu
 def test_a_graph_is_right_at_every_length_and_after_a_reset(preset: Preset) -> None:
     model = Decoder(preset, device="cuda")
-    reference = eager("reference", model, pinned=NAMES)
+    reference = eager("reference", model)
     cache = KVCache(preset, 64, device="cuda")
-    engine = graphed("graph", eager("swapped", model), cache)
+    engine = graphed("graph", eager("swapped", model, NAMES), cache)
     for prompt in ([1, 2, 3, 4], [9, 8, 7]):
         cache.reset()
         assert generate(engine, prompt, 40, cache) == generate(reference, prompt, 40, KVCache(preset, 64, device="cuda"))
@@ -107,7 +114,7 @@ def test_a_graph_is_right_at_every_length_and_after_a_reset(preset: Preset) -> N
 @pytest.mark.gpu
 def test_a_graph_refuses_another_cache(preset: Preset) -> None:
     model = Decoder(preset, device="cuda")
-    engine = graphed("graph", eager("swapped", model), KVCache(preset, 8, device="cuda"))
+    engine = graphed("graph", eager("swapped", model, NAMES), KVCache(preset, 8, device="cuda"))
     other = KVCache(preset, 8, device="cuda")
     other.rewind(1)
     with pytest.raises(InvalidInput, match="captured over another cache"):
