@@ -14,8 +14,9 @@ from kernelyard.decoder.cases import Bench, Case
 from kernelyard.decoder.engines import Engine, compiled, eager, graphed
 from kernelyard.decoder.inside import Calls, empty_cost_us
 from kernelyard.decoder.model import Decoder
-from kernelyard.decoder.report import AmdahlRow, OpShare, Row, sentence
+from kernelyard.decoder.report import AmdahlRow, OpShare, Row
 from kernelyard.decoder.request import Request
+from kernelyard.decoder.words import sentence
 from kernelyard.errors import MeasurementFailed
 from kernelyard.measure import device as devices
 from kernelyard.measure.interleave import interleave

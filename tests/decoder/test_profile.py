@@ -12,8 +12,9 @@ from kernelyard.decoder import memory
 from kernelyard.decoder.inside import HostTap, workloads
 from kernelyard.decoder.presets import Lengths, Preset
 from kernelyard.decoder.profile import profile
-from kernelyard.decoder.report import OpShare, ProfileReport, Progress, rest_change, sentence
+from kernelyard.decoder.report import OpShare, ProfileReport, Progress
 from kernelyard.decoder.request import request
+from kernelyard.decoder.words import rest_change, sentence
 from kernelyard.errors import UnknownName, Unsupported, UsageError
 from kernelyard.measure.interleave import Plan
 from kernelyard.measure.stats import Interval
