@@ -96,7 +96,8 @@ def test_explain_says_why_and_why_not_the_others(capsys: pytest.CaptureFixture[s
 
 def test_explain_covers_every_point_of_a_users_matrix_file(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     file = tmp_path / "mine.json"
-    file.write_text(json.dumps({"name": "mine", "points": [{"op": "rmsnorm", "shape": [3, 5]}, {"op": "rmsnorm", "shape": [7, 9], "dtype": "bf16"}]}))
+    points = [{"op": "rmsnorm", "shape": [3, 5]}, {"op": "rmsnorm", "shape": [7, 9], "dtype": "bf16"}]
+    file.write_text(json.dumps({"name": "mine", "points": points}))
     content = answer(capsys, "explain", "rmsnorm", "--matrix", str(file), "--device", "cpu")
     assert [w["workload"] for w in content["workloads"]] == [
         {"shapes": {"x": [3, 5], "w": [5]}, "dtype": "float32"},
@@ -105,7 +106,8 @@ def test_explain_covers_every_point_of_a_users_matrix_file(capsys: pytest.Captur
 
 
 def test_a_pipe_that_closes_early_ends_quietly() -> None:
-    done = subprocess.run(f"'{sys.executable}' -m kernelyard list --json | head -1", shell=True, capture_output=True, text=True, check=False)
+    command = f"'{sys.executable}' -m kernelyard list --json | head -1"
+    done = subprocess.run(command, shell=True, capture_output=True, text=True, check=False)
     assert done.stdout == "{\n" and "Traceback" not in done.stderr
 
 
