@@ -31,7 +31,7 @@ $(STAMP): pyproject.toml scripts/install_torch.py
 
 demo: install
 	$(BIN)/kernelyard tune rmsnorm
-	$(BIN)/kernelyard profile --preset tiny
+	$(BIN)/kernelyard profile --preset tiny --op rmsnorm
 
 test: install
 	$(BIN)/python -m pytest $(ARGS)

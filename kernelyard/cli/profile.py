@@ -44,7 +44,8 @@ def profile(
     """
     from kernelyard.decoder.profile import profile as run
 
-    report = run(preset, device, prompt_lengths=prompts or None, context_lengths=contexts or None, batch=batch,
+    lengths = (prompts, contexts) if prompts or contexts else (None, None)
+    report = run(preset, device, prompt_lengths=lengths[0], context_lengths=lengths[1], batch=batch,
                  dtype=dtype, ops=ops or None, compile=not no_compile, seed=seed, progress=_say)  # fmt: skip
     if save:
         say(f"saved {_save(save, report)}")

@@ -109,10 +109,10 @@ def versions(packages: Sequence[str] = PACKAGES) -> dict[str, str]:
 
 
 def commit() -> str:
-    """The commit of the checkout that this package runs from, with '-dirty' where it was changed; else empty."""
+    """The commit of the checkout that this package runs from, with '-dirty' where it was changed; else KERNELYARD_COMMIT or empty."""
     root = Path(__file__).resolve().parents[2]
     if not (root / ".git").exists():
-        return ""
+        return os.environ.get("KERNELYARD_COMMIT", "")
     try:
         words = [
             subprocess.run(["git", "-C", str(root), *ask], capture_output=True, text=True, timeout=10, check=True).stdout.strip()
