@@ -29,7 +29,10 @@ from kernelyard.registry.spec import Cost, Timing, Workload
 if TYPE_CHECKING:
     from torch import Tensor
 
-PLAN = Plan(batches=3, most_batches=3, budget_s=0.3, warm_up_s=0.03)
+PLANS = {
+    "cpu": Plan(batches=3, most_batches=3, budget_s=0.3, warm_up_s=0.03),
+    "cuda": Plan(batches=3, most_batches=3, budget_s=0.5, warm_up_s=0.2),  # an idle GPU's clock takes so long to rise
+}
 COPY_BYTES = {"cpu": 128 * MB, "cuda": 2048 * MB}  # read and written; many times any L2, and a CPU's private caches
 HOT_BYTES = 1 * MB  # a core's second-level cache on server parts
 MATRIX_SIZES = {"cpu": {"float32": 1024, "bfloat16": 512}, "cuda": {"float32": 4096, "bfloat16": 8192, "float16": 8192}}
@@ -196,4 +199,4 @@ def _copier() -> Executable:
 def _time(device_type: str, work: Mapping[str, tuple[Executable, Rotation]]) -> Measured:
     where = identity(device_type)
     with device.lock(where):
-        return interleave(stopwatches(work, device_type, "device"), PLAN, "device", device.guard(where))
+        return interleave(stopwatches(work, device_type, "device"), PLANS[device_type], "device", device.guard(where))

@@ -110,14 +110,14 @@ def versions(packages: Sequence[str] = PACKAGES) -> dict[str, str]:
 
 def commit() -> str:
     """The commit of the checkout that this package runs from, with '-dirty' where it was changed; else KERNELYARD_COMMIT or empty."""
-    root = Path(__file__).resolve().parents[2]
+    root, named = Path(__file__).resolve().parents[2], os.environ.get("KERNELYARD_COMMIT", "")
     if not (root / ".git").exists():
-        return os.environ.get("KERNELYARD_COMMIT", "")
+        return named
     try:
         words = [
             subprocess.run(["git", "-C", str(root), *ask], capture_output=True, text=True, timeout=10, check=True).stdout.strip()
             for ask in (("rev-parse", "HEAD"), ("status", "--porcelain", "--untracked-files=no", "--", "kernelyard"))
         ]
     except (OSError, subprocess.SubprocessError):
-        return ""
+        return named
     return words[0] + ("-dirty" if words[1] else "")
