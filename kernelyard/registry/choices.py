@@ -6,12 +6,14 @@ The registry knows no store. `connect` names the function that looks one up; `ke
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 
 from kernelyard.registry.lazy import load
-from kernelyard.registry.machine import identity
-from kernelyard.registry.op import Op
-from kernelyard.registry.registry import Registry
 from kernelyard.registry.spec import YES, Answer, Choice, Workload, no
+
+if TYPE_CHECKING:  # `import kernelyard` imports this module, and must cost nothing
+    from kernelyard.registry.op import Op
+    from kernelyard.registry.registry import Registry
 
 Source = Callable[[str, str, str, str], Choice | None]
 """(op, workload key, device key, mode) -> Choice or None; never raises for an entry it can't read."""
@@ -30,6 +32,8 @@ def find(workload: Workload, mode: str = "device") -> Choice | None:
     global _source
     if _source is None:
         return None
+    from kernelyard.registry.machine import identity
+
     source: Source = load(_source) if isinstance(_source, str) else _source
     _source = source
     return source(workload.op, workload.key(), identity(workload.device).key(), mode)
