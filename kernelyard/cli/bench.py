@@ -91,7 +91,10 @@ def _workload(
 
     items, failed = [], dict[str, str]()
     for kernel in everything.kernels(op.name):
-        if names and kernel.name not in (*names, op.fallback):
+        if names and kernel.name not in (*names, op.fallback, op.baseline):
+            continue
+        if kernel.name == op.baseline and everything.can_run(kernel, workload.device):
+            items.append(_item(kernel, {}, workload))  # outside the contract, so not checked: it is there to compare with
             continue
         answer = everything.can_run(kernel, workload.device) and kernel.support.fits(workload)
         if not answer:
@@ -136,7 +139,8 @@ def _timed(
         failed.update({item.kernel: f"{device.status}: {device.reason}" for item in items})
         device = None
     limit = limit_us(op.cost(workload), workload.dtype, workload.device) if device else 0.0
-    eager = next((item for item in items if item.kernel == op.fallback), None)
+    plain = {item.kernel: item for item in items}
+    eager = plain.get(op.baseline) or plain.get(op.fallback)
     for item in items if device else ():
         assert device is not None
         timing = device.timings[item.id]

@@ -97,4 +97,5 @@ SOFTMAX = Op(
     edges=("zeros", "repeated", "large", "denormal", "nan", "inf", "masked", "all_masked"),
     collapse=2,
     gradient=Gradient(_saved, _backward),
+    baseline="torch.plain",
 )

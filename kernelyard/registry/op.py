@@ -58,6 +58,7 @@ class Op:
     collapse    how many dimensions mean something, from the right: with 2, (2, 8, 64) and (16, 64) are one workload;
                 with 1, any shape is one row of elements; with 0, each dimension counts
     fallback    the kernel that serves when no other can: the op as plain torch
+    baseline    what users of plain torch call, where the contract asks more than that (and the fallback costs more); to compare with
     """
 
     name: str
@@ -80,6 +81,7 @@ class Op:
     collapse: int = 0
     gradient: Gradient | None = None
     fallback: str = "torch.eager"
+    baseline: str = ""
     arguments: tuple[Argument, ...] = field(init=False, repr=False)
     returns: int = field(init=False, repr=False)
 

@@ -23,7 +23,8 @@ def evidence(op: Op, plan: Plan, finished: Mapping[str, Sequence[Finished]], out
     winner = outcome.winner
     compiled = [f for f in outcome.finalists if f.reference and f.name != op.fallback and f.choosable and outcome.timing(f)]
     compiled.sort(key=lambda f: _median(outcome, f) or float("inf"))
-    eager = next((f for f in outcome.finalists if f.name == op.fallback), None)
+    plain = {f.name: f for f in outcome.finalists if f.name in (op.baseline, op.fallback)}
+    eager = plain.get(op.baseline) or plain.get(op.fallback)
     fastest_compiled = compiled[0] if compiled else None
     timing = outcome.timing(winner) if winner else None
     return {
