@@ -56,6 +56,7 @@ def check(
     with Worker() as worker:
         for name in names:
             kernel = everything.kernel(op, name)
+            say(f"{name}: checking")
             limit = SLOW_BUILDS_POINTS if everything.backend(kernel.backend).slow_builds and not full else None
             report = check_isolated(worker, everything.op(op), kernel, chosen, device, limit=limit, timeout_s=timeout_s)
             reports.append(report)

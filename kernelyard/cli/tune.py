@@ -130,8 +130,7 @@ def _show(report: TuneReport) -> None:
     columns = ("workload", "choice", "config", "median >", "95% interval >", "eager >", "compiled >", "vs eager >", "vs compiled >")
     table(title, columns, [_row(one) for one in report.workloads])
     for one in report.workloads:
-        remarks = [one.choice.reason, str(one.evidence.get("noisy") or "")]
-        print(f"{one.workload.label()}: " + "; ".join(filter(None, remarks)) + (" (from the store)" if one.from_cache else ""))
+        print(f"{one.workload.label()}: {one.choice.reason}" + (" (from the store)" if one.from_cache else ""))
 
 
 def _row(one: WorkloadReport) -> tuple[object, ...]:

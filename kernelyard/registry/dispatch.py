@@ -106,8 +106,8 @@ def _chosen(op: Op, workload: Workload, table: Registry, pins: Pins, rejected: l
         if failure := _failed.get(_build_key(workload, kernel, chosen.config)):
             answer = no(f"does not build: {failure}")
         else:
-            run = f" of run {chosen.run_id}" if chosen.run_id else ""
-            yield Selection(op.name, workload, kernel, chosen.config, f"stored choice{run}", tuple(rejected))
+            reason = f"stored choice{f' of run {chosen.run_id}' if chosen.run_id else ''}{f': {chosen.reason}' if chosen.reason else ''}"
+            yield Selection(op.name, workload, kernel, chosen.config, reason, tuple(rejected))
             return
     rejected.append(Rejected(chosen.kernel, f"stored choice, {answer.reason}"))
 

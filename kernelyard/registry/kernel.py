@@ -13,6 +13,10 @@ from kernelyard.registry.space import ConfigSpace
 from kernelyard.registry.spec import YES, Answer, Determinism, TensorSpec, Workload, dtype_name, no, require
 
 
+FLOATS = ("float32", "bfloat16", "float16", "float64")
+"""Dtypes that `Support.dtypes` speaks of; lengths and positions are a predicate's business."""
+
+
 @dataclass(frozen=True, slots=True)
 class Support:
     """The envelope of workloads that a kernel was tested on, as data plus predicates.
@@ -45,8 +49,10 @@ class Support:
         """Reasons in rising cost; a predicate is asked only about workloads that all before it let through."""
         if workload.device not in self.devices:
             yield no(f"runs on {', '.join(self.devices)}, not on {workload.device}")
-        if workload.dtype not in self.dtypes:
-            yield no(f"supports {', '.join(self.dtypes)}, not {workload.dtype}")
+        for name, spec in workload.tensors:
+            if spec is not None and spec.dtype in FLOATS and spec.dtype not in self.dtypes:
+                whose = "" if spec.dtype == workload.dtype else f" of {name}"
+                yield no(f"supports {', '.join(self.dtypes)}, not {spec.dtype}{whose}")
         for name, size in workload.dims:
             if size > self.most.get(name, size):
                 yield no(f"{name} is {size}, the most is {self.most[name]}")

@@ -151,7 +151,7 @@ def _tied(device: Times, one: Finalist, fastest: Finalist) -> bool:
 def _reason(op: Op, kept: Finalist, fastest: Finalist) -> str:
     if kept is fastest:
         return "the op's reference is the fastest" if kept.name == op.fallback else "fastest in finals"
-    over = f"no difference from {fastest.name} was shown"
+    over = f"no difference from {fastest.name if fastest.name != kept.name else 'its fastest config'} was shown"
     if kept.name == op.fallback:
         return f"{over}: the op's reference is kept"
     return f"{over}: the default config is kept" if kept.default else f"{over}: the simpler one is kept"

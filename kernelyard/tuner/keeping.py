@@ -52,8 +52,13 @@ def _choice(asked: Asked, tuned: Plan, outcome: Outcome, failed: bool) -> Choice
         space_hash=kernel.space.hash(),
         versions=dict(asked.registry.builder(kernel.backend).versions()),
         run_id=asked.run_id,
-        reason=f"every config of every other kernel failed; {outcome.reason}" if failed else outcome.reason,
+        reason="; ".join(filter(None, ("every config of every other kernel failed" if failed else "", outcome.reason, _noise(outcome)))),
     )
+
+
+def _noise(outcome: Outcome) -> str:
+    timing = outcome.timing(outcome.winner) if outcome.winner is not None else None
+    return f"noisy ({timing.noisy}): tune again with --force when the machine is quiet" if timing is not None and timing.noisy else ""
 
 
 def _narrower(asked: Asked, tuned: Plan) -> bool:
