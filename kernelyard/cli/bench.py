@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kernelyard.cli.output import (
+    Seconds,
     command_line,
     config_text,
     device_option,
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 @shape_option("512x4096")
 @dtype_option
 @matrix_option
-@click.option("--seconds", type=click.FloatRange(min=0.1), default=2.0, show_default=True, help="Time for the batches of a workload.")
+@click.option("--seconds", type=Seconds(min=0.1), default=2.0, show_default=True, help="Time for the batches of a workload.")
 @save_option
 @device_option
 @json_option

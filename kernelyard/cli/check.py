@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kernelyard.cli.output import device_option, dtype_option, emit, json_option, matrix_option, say, shape_option
+from kernelyard.cli.output import Seconds, device_option, dtype_option, emit, json_option, matrix_option, say, shape_option
 
 if TYPE_CHECKING:
     from kernelyard.verify.outcome import CheckReport
@@ -24,7 +24,7 @@ SLOW_BUILDS_POINTS = 12
 @dtype_option
 @matrix_option
 @click.option("--full", is_flag=True, help="Every point, also for kernels that take seconds to build each (torch.compile).")
-@click.option("--timeout", "timeout_s", type=click.FloatRange(min=1), default=1800, show_default=True, help="Seconds for each kernel.")
+@click.option("--timeout", "timeout_s", type=Seconds(min=1), default=1800, show_default=True, help="Seconds for each kernel.")
 @device_option
 @json_option
 def check(
@@ -45,11 +45,13 @@ def check(
     """
     from kernelyard.cli.workloads import matrices
     from kernelyard.registry import registry
+    from kernelyard.registry.home import home
     from kernelyard.registry.machine import check_device
     from kernelyard.verify.isolation import Worker
     from kernelyard.verify.jobs import check_isolated
 
     device, everything = check_device(device), registry.current()
+    home()  # builds go there: say now that they can't, not once a case
     chosen = matrices(everything, [op], device=device, matrix=matrix, shapes=shapes, dtype=dtype, default="correctness")[0]
     names = [everything.kernel(op, name).name for name in kernels] or [kernel.name for kernel in everything.kernels(op)]
     reports = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shlex
 import sys
 from collections.abc import Callable, Sequence
@@ -16,7 +17,28 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print one JS
 device_option = click.option("--device", help="cpu or cuda; by default a GPU where there is one.")
 dtype_option = click.option("--dtype", help="fp32, bf16 or fp16; with --shape.")
 matrix_option = click.option("--matrix", help="A frozen matrix by name, or a JSON file of your own.")
-save_option = click.option("--save", metavar="NAME", help="Write experiments/<date>-NAME/results.json and note.md.")
+
+
+class Seconds(click.FloatRange):
+    """A finite number of seconds; click's own range lets NaN through."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """The number, or a usage error."""
+        number = float(super().convert(value, param, ctx))
+        if not math.isfinite(number):
+            self.fail(f"{value} is no number of seconds.", param, ctx)
+        return number
+
+
+def _experiment_name(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+    from kernelyard.store.results import check_name
+
+    return None if value is None else check_name(value)
+
+
+save_option = click.option(
+    "--save", metavar="NAME", callback=_experiment_name, help="Write experiments/<date>-NAME/results.json and note.md."
+)
 
 
 def shape_option(example: str) -> Callable[[F], F]:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 @click.option("--batch", default=1, show_default=True, help="Sequences at once.")
 @click.option("--dtype", help="fp32, bf16 or fp16; by default bf16 on a GPU, fp32 on a CPU.")
 @click.option("--no-compile", is_flag=True, help="Leave out the torch.compile variants.")
-@click.option("--seed", default=0, show_default=True, help="Seed of the random weights and prompts.")
+@click.option("--seed", type=click.IntRange(0, 2**63 - 2), default=0, show_default=True, help="Seed of the random weights and prompts.")
 @save_option
 @device_option
 @json_option

@@ -12,7 +12,6 @@ from pathlib import Path
 from kernelyard.registry.space import ConfigSpace
 from kernelyard.registry.spec import YES, Answer, Determinism, TensorSpec, Workload, dtype_name, no, require
 
-
 FLOATS = ("float32", "bfloat16", "float16", "float64")
 """Dtypes that `Support.dtypes` speaks of; lengths and positions are a predicate's business."""
 

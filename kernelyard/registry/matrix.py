@@ -36,6 +36,7 @@ class Point:
         object.__setattr__(self, "dtype", dtype_name(self.dtype))
         require(self.layout in LAYOUTS, f"layout '{self.layout}' is not one of {', '.join(LAYOUTS)}")
         require(all(size >= 0 for size in self.dims), f"dims {self.dims} have a negative size")
+        require(math.prod(max(size, 1) for size in self.dims) < 2**63, f"dims {self.dims} pass 2^63 elements: no tensor is so large")
 
 
 LAYOUTS = ("contiguous", "row_strided", "transposed", "broadcast", "offset")
@@ -105,7 +106,7 @@ def _content(path: Path) -> tuple[str, list[Any]]:
     try:
         content = json.loads(path.read_text())
         name, points = content.get("name", path.stem), content["points"]
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise _unusable(path, _told(error)) from error
     if not isinstance(name, str) or not isinstance(points, list) or not points:
         raise _unusable(path, "it has no points" if points == [] else '"name" must be a text and "points" a list')

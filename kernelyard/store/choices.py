@@ -13,6 +13,7 @@ from pathlib import Path
 from kernelyard.registry.home import home_path
 from kernelyard.registry.spec import Choice
 from kernelyard.store.files import failures
+from kernelyard.store.migrations import TABLE, refuse_newer
 from kernelyard.store.records import CHOICE_COLUMNS, Entry, entry_of, tolerant_text
 
 SERVING_BUSY_S = 2.0
@@ -52,6 +53,10 @@ def listed(op: str | None = None, path: Path | None = None) -> list[Entry]:
     if not path.is_file():
         return []
     with failures(path), closing(connect_read_only(path)) as connection:
+        tables = {name for (name,) in connection.execute("select name from sqlite_master where type = 'table'")}
+        if "choices" not in tables:  # empty, or another process is just creating it
+            return []
+        refuse_newer(path, connection.execute(f"select coalesce(max(number), 0) from {TABLE}").fetchone()[0])
         return read(connection, "? is null or op = ?", (op, op))
 
 

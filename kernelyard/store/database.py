@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kernelyard.errors import StoreFailed
 from kernelyard.registry.home import home
 from kernelyard.registry.spec import Choice, Workload
 from kernelyard.store import choices
@@ -108,18 +107,13 @@ def _open(path: Path) -> Store:
 
 
 def _prepare(path: Path, db: Database) -> None:
-    from kernelyard.store.migrations import MIGRATIONS, migrate, version
+    from kernelyard.store.migrations import MIGRATIONS, migrate, refuse_newer, version
 
-    found, known = version(db), len(MIGRATIONS)
-    if found > known:
-        raise StoreFailed(
-            f"{path} has schema version {found}, made by a newer kernelyard.",
-            exists=f"This kernelyard knows versions up to {known}.",
-            do="Upgrade kernelyard, or set KERNELYARD_HOME to another folder.",
-        )
+    found = version(db)
+    refuse_newer(path, found)
     if db.journal_mode != "wal":
         db.enable_wal()
-    if found < known:
+    if found < len(MIGRATIONS):
         migrate(db)
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kernelyard.errors import StoreFailed
 from kernelyard.store.records import now
 
 if TYPE_CHECKING:
@@ -25,6 +27,16 @@ def version(db: Database) -> int:
     if TABLE not in db.table_names():
         return 0
     return int(db.execute(f"select coalesce(max(number), 0) from {TABLE}").fetchone()[0])
+
+
+def refuse_newer(path: Path, found: int) -> None:
+    """Raise StoreFailed where a file was made by a version that knows more steps than this one."""
+    if found > len(MIGRATIONS):
+        raise StoreFailed(
+            f"{path} has schema version {found}, made by a newer kernelyard.",
+            exists=f"This kernelyard knows versions up to {len(MIGRATIONS)}.",
+            do="Upgrade kernelyard, or set KERNELYARD_HOME to another folder.",
+        )
 
 
 def migrate(db: Database) -> None:

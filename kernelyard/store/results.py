@@ -50,8 +50,7 @@ def save_experiment(
 
     Rows are ResultRows, or mappings for commands that measure something else (profile). `extra` keys stand beside the stable ones.
     """
-    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name):
-        raise UsageError(f"experiment name '{name}' can't be a folder's.", do="Use letters, digits, '-', '_' and '.'.")
+    check_name(name)
     content = {
         "schema": SCHEMA,
         "device": {**asdict(device), "key": device.key()},
@@ -69,6 +68,13 @@ def save_experiment(
     except OSError as error:
         raise StoreFailed(f"the experiment can't be written under {folder}: {error.strerror}.") from error
     return target
+
+
+def check_name(name: str) -> str:
+    """The name, where it can be a folder's; raises UsageError."""
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name):
+        raise UsageError(f"experiment name '{name}' can't be a folder's.", do="Use letters, digits, '-', '_' and '.'.")
+    return name
 
 
 def _finite_json(content: object) -> str:

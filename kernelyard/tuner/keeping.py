@@ -26,8 +26,9 @@ def keep(asked: Asked, store: Store, tuned: Plan, finished: Mapping[str, Sequenc
     """
     ended = [one.result.status for trials in finished.values() for one in trials]
     failed = bool(ended) and Status.OK not in ended
+    why = next((one.result.reason for trials in finished.values() for one in trials), "") if failed else ""
     proof = {**evidence(asked.op, tuned, finished, outcome), "matrix_hash": asked.matrix_identity[1]}
-    choice = _choice(asked, tuned, outcome, failed)
+    choice = _choice(asked, tuned, outcome, f"every config of every other kernel failed, the first so: {why}" if failed else "")
     store.save_measurements(_measurements(asked, tuned, outcome))
     storing = not failed and outcome.winner is not None and not _narrower(asked, tuned)
     if storing:
@@ -35,7 +36,7 @@ def keep(asked: Asked, store: Store, tuned: Plan, finished: Mapping[str, Sequenc
     return WorkloadReport(tuned.workload, choice, proof, stored=storing, all_failed=failed)
 
 
-def _choice(asked: Asked, tuned: Plan, outcome: Outcome, failed: bool) -> Choice:
+def _choice(asked: Asked, tuned: Plan, outcome: Outcome, failure: str) -> Choice:
     op, winner = asked.op, outcome.winner
     if winner is None and not any(kernel.name == op.fallback for kernel in tuned.references):
         raise MeasurementFailed(f"{op.name} on {tuned.workload.label()}: {outcome.reason}.", do="Nothing was chosen.")
@@ -52,7 +53,7 @@ def _choice(asked: Asked, tuned: Plan, outcome: Outcome, failed: bool) -> Choice
         space_hash=kernel.space.hash(),
         versions=dict(asked.registry.builder(kernel.backend).versions()),
         run_id=asked.run_id,
-        reason="; ".join(filter(None, ("every config of every other kernel failed" if failed else "", outcome.reason, _noise(outcome)))),
+        reason="; ".join(filter(None, (failure, outcome.reason, _noise(outcome)))),
     )
 
 

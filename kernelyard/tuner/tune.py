@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kernelyard.errors import Interrupted, UsageError
+from kernelyard.errors import Interrupted, StoreFailed, UsageError
 from kernelyard.registry import registry as registries
 from kernelyard.registry.machine import identity
 from kernelyard.registry.op import Matrix, Op
 from kernelyard.registry.spec import Workload, digest
 from kernelyard.store.choices import listed
+from kernelyard.store.records import Entry
 from kernelyard.tuner.answers import Asked, from_store
 from kernelyard.tuner.limits import Limits
 from kernelyard.tuner.plan import plan
@@ -46,7 +47,7 @@ def tune(
     for name in kernels or ():
         everything.kernel(op.name, name)
     asked = Asked(op, everything, device, kernels, trials, force, storage, matrix, command, limits or Limits())
-    near = listed(op.name) if not force else []
+    near = _stored(op) if not force else []
     plans = [plan(everything, op, workload, asked.trials, kernels, near) for workload in workloads]
     reports: list[WorkloadReport | None] = [None if force else from_store(asked, one) for one in plans]
     missing = [i for i, report in enumerate(reports) if report is None]
@@ -66,6 +67,17 @@ def tune(
             again = "The same command goes on from there."
             raise Interrupted(f"tuning {op.name} was stopped.", exists=tracker.so_far(), do=again) from None
     return _report(asked, [report for report in reports if report is not None])
+
+
+def _stored(op: Op) -> list[Entry]:
+    """The op's stored choices. A file that can't be read is opened to write, which sets it aside where it is damaged."""
+    try:
+        return listed(op.name)
+    except StoreFailed:
+        from kernelyard.store.database import open_store
+
+        open_store().close()
+        return listed(op.name)
 
 
 def _report(asked: Asked, reports: Sequence[WorkloadReport]) -> TuneReport:
