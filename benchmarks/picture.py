@@ -46,9 +46,9 @@ def panel(axis: Axes, content: dict[str, Any]) -> None:
     axis.axvline(1.0, color="black", linewidth=0.8)
     axis.set_yticks(range(len(rows)), names)
     axis.invert_yaxis()
-    axis.set_title(f"rmsnorm, {content['device']['name']}", fontsize=9)
+    axis.set_title(f"rmsnorm, {content['device']['name']}", fontsize=9, pad=18)
     axis.spines[["top", "right"]].set_visible(False)
-    axis.legend(fontsize=7, frameon=False, loc="lower right")
+    axis.legend(fontsize=7, frameon=False, loc="lower center", bbox_to_anchor=(0.5, 0.99), ncols=2)
 
 
 if __name__ == "__main__":
