@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from kernelyard.cli.output import config_text, device_option, dtype_option, emit, json_option, matrix_option, say, shape_option, table
+from kernelyard.cli.output import device_option, dtype_option, emit, json_option, matrix_option, say, shape_option, table
 
 
 @click.command("list", epilog="Example: kernelyard list --op rmsnorm --json")
@@ -79,10 +79,7 @@ def explain(op: str, shapes: tuple[str, ...], dtype: str | None, matrix: str | N
         emit({"op": op, "device": device, **content[0], "workloads": content})
         return 0
     for selection in selections:
-        print(f"{op} {selection.workload.label()} on {device}: {selection.kernel.name} ({config_text(selection.config)})")
-        print(f"  because: {selection.reason}")
-        for rejected in selection.rejected:
-            print(f"  not {rejected.kernel}: {rejected.reason}")
+        print(selection)
     return 0
 
 

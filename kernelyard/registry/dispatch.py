@@ -40,6 +40,11 @@ class Selection:
     reason: str
     rejected: tuple[Rejected, ...] = ()
 
+    def __str__(self) -> str:
+        config = " ".join(f"{name}={value}" for name, value in self.config.items())
+        chosen = f"{self.op} {self.workload.label()}: {self.kernel.name}{f' ({config})' if config else ''}, because: {self.reason}"
+        return "\n".join([chosen, *(f"  not {one.kernel}: {one.reason}" for one in self.rejected)])
+
 
 _failed: dict[tuple[str, str, str], str] = {}
 """(workload key, kernel, config) -> why it did not build here: tried and warned about once in a process."""

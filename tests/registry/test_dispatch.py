@@ -56,6 +56,8 @@ def test_the_highest_priority_serves_an_untuned_call(install: Install) -> None:
 def test_a_kernel_that_cannot_run_is_passed_over_with_its_reason(install: Install) -> None:
     install(make_kernel("fake.best", 1, priority=2, support=WIDE), NEXT, LAST)
     assert ran() == 2 and rejected(chosen()) == {"fake.best": "cols is 4, the least is 100"}
+    told = "scale 2x4 fp32: fake.next, because: not tuned; highest priority (1) that can\n  not fake.best: cols is 4, the least is 100"
+    assert str(chosen()) == told
 
 
 def test_the_op_s_fallback_serves_last_whatever_its_priority(install: Install) -> None:
