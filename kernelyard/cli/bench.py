@@ -88,6 +88,7 @@ def _workload(
     runner: Bench, everything: Registry, op: Op, workload: Workload, names: Sequence[str], seconds: float
 ) -> list[dict[str, Any]]:
     """Rows of one workload: those that were timed, then those that were not, with the reason."""
+    from kernelyard.registry.dispatch import as_pinned
     from kernelyard.registry.spec import Status
 
     items, failed = [], dict[str, str]()
@@ -97,11 +98,11 @@ def _workload(
         if kernel.name == op.baseline and everything.can_run(kernel, workload.device):
             items.append(_item(kernel, {}, workload))  # outside the contract, so not checked: it is there to compare with
             continue
-        answer = everything.can_run(kernel, workload.device) and kernel.support.fits(workload)
+        answer, config = as_pinned(op, kernel, workload)
         if not answer:
             failed[kernel.name] = answer.reason
             continue
-        item = _item(kernel, _config(everything, op, kernel, workload), workload)
+        item = _item(kernel, config, workload)
         result = runner.prepare(item)
         if result.status is Status.OK:
             items.append(item)
@@ -114,16 +115,6 @@ def _item(kernel: Kernel, config: Config, workload: Workload) -> Item:
     from kernelyard.tuner.bench import Item
 
     return Item(kernel.name, config, workload, patient=kernel.backend in ("torch", "compile"))
-
-
-def _config(everything: Registry, op: Op, kernel: Kernel, workload: Workload) -> Config:
-    """The stored config where the choice is this kernel and still holds, else the author's default."""
-    from kernelyard.registry import choices
-
-    chosen = choices.find(workload)
-    if chosen is not None and chosen.kernel == kernel.name and choices.holds(chosen, op, everything):
-        return chosen.config
-    return kernel.space.default_for(workload)
 
 
 def _timed(

@@ -119,14 +119,24 @@ def _chosen(op: Op, workload: Workload, table: Registry, pins: Pins, rejected: l
 
 def _pinned(op: Op, workload: Workload, table: Registry, pins: Pins, name: str) -> Selection:
     kernel = table.kernel(op.name, name)
-    chosen = choices.find(workload)
-    if chosen is not None and chosen.kernel == name and _serves(chosen, op, workload, table, pins):
-        return Selection(op.name, workload, kernel, chosen.config, "pinned by the caller, with its stored config")
-    answer, config = _fit(table, kernel, workload, pins)
+    answer, config, stored = _as_pinned(op, workload, table, pins, kernel)
     if not answer:
         asked = f"{op.name} is pinned to {name}, which can't run {workload.label()}: {answer.reason}."
         raise Unsupported(asked, do="Unpin it or change the call.")
-    return Selection(op.name, workload, kernel, config, "pinned by the caller")
+    return Selection(op.name, workload, kernel, config, "pinned by the caller" + (", with its stored config" if stored else ""))
+
+
+def as_pinned(op: Op, kernel: Kernel, workload: Workload) -> tuple[Answer, Config]:
+    """Whether a kernel could serve a workload if it were pinned, and the config it would have."""
+    return _as_pinned(op, workload, registry.current(), active(), kernel)[:2]
+
+
+def _as_pinned(op: Op, workload: Workload, table: Registry, pins: Pins, kernel: Kernel) -> tuple[Answer, Config, bool]:
+    """The stored config where the choice is this kernel and holds, else its author's; and whether it was the stored one."""
+    chosen = choices.find(workload)
+    if chosen is not None and chosen.kernel == kernel.name and _serves(chosen, op, workload, table, pins):
+        return YES, chosen.config, True
+    return *_fit(table, kernel, workload, pins), False
 
 
 def _by_priority(op: Op, table: Registry) -> list[Kernel]:
