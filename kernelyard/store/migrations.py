@@ -83,3 +83,26 @@ def m001_initial(db: Database) -> None:
         not_null={"run_id", "op", "workload_key", "kernel", "config", "mode", "clock", "protocol", "median_us", "low_us", "high_us"},
         foreign_keys=[("run_id", "runs", "id")],
     ).create_index(["op", "workload_key", "kernel"])  # fmt: skip
+
+
+@migration
+def m002_checks(db: Database) -> None:
+    """What checks found: kernels that passed with equal bits from run to run, and failures that `repro` takes up."""
+    db.create_table(
+        "proofs",
+        {
+            "id": int, "op": str, "kernel": str, "device_key": str, "contract_hash": str, "source_hash": str, "versions": str,
+            "matrix_name": str, "matrix_hash": str, "cases": int, "determinism": str, "created_at": str,
+        },
+        pk="id",
+        not_null={"op", "kernel", "device_key", "contract_hash", "source_hash", "versions", "cases", "determinism"},
+    ).create_index(["op", "kernel", "device_key"], unique=True)  # fmt: skip
+    db.create_table(
+        "failures",
+        {
+            "id": str, "op": str, "kernel": str, "plugin": str, "config": str, "point": str, "edge": str, "seed": int, "device_key": str,
+            "device": str, "status": str, "reason": str, "source_hash": str, "created_at": str,
+        },
+        pk="id",
+        not_null={"op", "kernel", "config", "point", "edge", "seed", "device", "status", "reason"},
+    ).create_index(["op", "kernel"])  # fmt: skip
