@@ -88,6 +88,7 @@ def _tolerance(workload: Workload) -> Tolerance:
         2.0**-24 if workload.dtype == "float16" else 1e-37,
         f"{roundings} rounding(s) to {workload.dtype} of {rounding:.1e} each, and {accumulated:.1e} for a float32 sum of "
         f"{cols} squares in any order (sqrt of the length), rsqrt and two products; absolute: the smallest number of the dtype",
+        roundings,
     )
 
 

@@ -60,6 +60,7 @@ def _tolerance(workload: Workload) -> Tolerance:
         2.0**-24 if workload.dtype == "float16" else 1e-37,
         f"one rounding to {workload.dtype} of {rounding:.1e}, and {accumulated:.1e} in float32: the exponential's argument may be off by "
         f"half a unit at magnitudes up to 64, and a sum of {cols} terms in any order; absolute: the smallest number of the dtype",
+        1,
     )
 
 

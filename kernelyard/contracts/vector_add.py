@@ -54,7 +54,7 @@ def _inputs(workload: Workload, generator: Generator) -> tuple[Any, ...]:
 
 def _tolerance(workload: Workload) -> Tolerance:
     rounding = EPSILON[workload.dtype]
-    return Tolerance(1.01 * rounding, 0.0, f"one rounding to {workload.dtype}: {rounding:.1e}, relative")
+    return Tolerance(1.01 * rounding, 0.0, f"one rounding to {workload.dtype}: {rounding:.1e}, relative", 1)
 
 
 def _cost(workload: Workload) -> Cost:

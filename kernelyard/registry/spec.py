@@ -215,11 +215,16 @@ class Workload:
 
 @dataclass(frozen=True, slots=True)
 class Tolerance:
-    """|out - reference| <= absolute + relative * |reference|, and why that much."""
+    """|out - reference| <= absolute + relative * |reference|, and why that much.
+
+    `roundings` says how many roundings to the output's dtype `relative` grants; the rest of it is accumulation in a
+    wider one. With 0, not told, errors are not judged beside those of plain torch.
+    """
 
     relative: float
     absolute: float
     reason: str
+    roundings: int = 0
 
 
 @dataclass(frozen=True, slots=True)

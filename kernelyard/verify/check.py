@@ -15,10 +15,10 @@ from kernelyard.registry.backend import Executable
 from kernelyard.registry.kernel import Kernel
 from kernelyard.registry.op import Matrix, Op
 from kernelyard.registry.spec import Answer, Config, Status, TensorSpec, Workload
-from kernelyard.verify import edges, memory, state
+from kernelyard.verify import edges, memory, room, state
 from kernelyard.verify.defences import ALL
 from kernelyard.verify.oracle import case_name, check_workload
-from kernelyard.verify.outcome import CaseResult, CheckReport
+from kernelyard.verify.outcome import CaseResult, CheckReport, checking
 
 Build = Callable[[Kernel, Workload, Config], Executable]
 Progress = Callable[[int, int, CaseResult], None]
@@ -57,10 +57,15 @@ def check_kernel(
         return CheckReport(op.name, kernel.name, device_type, 0, (), len(matrix.points), reason=answer.reason)
     build = build or registry.current().build
     workloads, refusals = supported(op, kernel, _spread(matrix, limit), device_type)
-    cases = list(cases_of(op, workloads, defences))
+    cases, crowded = _roomy(op, cases_of(op, workloads, defences), torch.device(device_type))
+    refusals |= crowded
     if not cases:
-        reason = "no point of the matrix is inside its declared support: " + "; ".join(list(refusals)[:3])
-        return CheckReport(op.name, kernel.name, device_type, 0, (), sum(refusals.values()), reason=reason, refusals=refusals)
+        why = "this machine has no room for any case" if crowded else "no point of the matrix is inside its declared support"
+        reason = f"{why}: {'; '.join(list(crowded or refusals)[:3])}"
+        return CheckReport(
+            op.name, kernel.name, device_type, 0, (), sum(refusals.values()),
+            reason=reason, refusals=refusals, no_room=sum(crowded.values()),
+        )  # fmt: skip
     results = []
     for case in cases:
         results.append(_check(op, kernel, build, case, config, torch.device(device_type), defences))
@@ -71,7 +76,25 @@ def check_kernel(
     return CheckReport(
         op.name, kernel.name, device_type, len(results), tuple(result for result in results if not result.ok),
         sum(refusals.values()), max(result.max_ulp for result in results), time.monotonic() - started, refusals=refusals,
+        norm=max(result.norm for result in results), eager_ulp=_most(r.eager_ulp for r in results),
+        eager_norm=_most(r.eager_norm for r in results), no_room=sum(crowded.values()),
     )  # fmt: skip
+
+
+def _most(values: Iterable[float | None]) -> float | None:
+    return max((value for value in values if value is not None), default=None)
+
+
+def _roomy(op: Op, cases: Iterable[Case], device: torch.device) -> tuple[list[Case], dict[str, int]]:
+    """The cases that there is memory for, and how many each reason leaves out."""
+    fitting, crowded = [], Counter[str]()
+    with checking("the estimate of the memory it needs"):
+        for case in cases:
+            if answer := room.enough(op, case.workload, device):
+                fitting.append(case)
+            else:
+                crowded[answer.reason] += 1
+    return fitting, dict(crowded)
 
 
 def fits(kernel: Kernel, workload: Workload) -> Answer:

@@ -8,10 +8,12 @@ from types import MappingProxyType
 DEFENCES: Mapping[str, str] = MappingProxyType(
     {
         "values": "results outside the tolerance of the reference",
+        "eager": "errors far above those of plain torch, though each element is within the tolerance",
         "nonfinite": "NaN and inf in other places than in the reference",
         "edges": "faults that typical values do not show",
         "poison": "elements never written, and results that use what the output held before",
         "guards": "stores outside the output",
+        "workspace": "stores outside of what the kernel allocates itself, and reliance on what fresh memory holds",
         "surround": "loads past the end of an input",
         "inputs": "inputs that are changed",
         "form": "outputs of the wrong number, type, shape, dtype, device or strides",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -10,16 +10,34 @@ from torch import Tensor
 
 from kernelyard.registry.op import Op
 from kernelyard.registry.spec import Tolerance
+from kernelyard.verify import compare
 
 MOST_ELEMENTS = 1 << 22
-"""Guesses re-run the reference on altered inputs: not for a result larger than this."""
+"""Guesses re-run the reference on altered inputs, and look at everything at once: not for more than this."""
+SIGNED_32 = 1 << 31
+"""What a signed offset of 32 bits can't reach, in elements."""
+
+Part = Callable[[Tensor], Tensor]
+
+
+def window(bad: Tensor) -> Part:
+    """Cuts the part out of a large result that is looked at closely: whole rows from the first that has a wrong element."""
+    if bad.numel() <= MOST_ELEMENTS:
+        return lambda tensor: tensor
+    flat = compare.first(bad)
+    cols = bad.shape[-1] if bad.dim() > 1 and bad.shape[-1] <= MOST_ELEMENTS else 1
+    start = flat // cols
+    end = start + MOST_ELEMENTS // cols
+    if bad.dim() > 1 and cols > 1:
+        return lambda tensor: tensor.reshape(-1, cols)[start:end]
+    return lambda tensor: tensor.reshape(-1)[start:end]
 
 Guess = tuple[str, tuple[Any, ...], slice]
 
 
 def sentence(bad: Tensor, got: Tensor, want: Tensor, tolerance: Tolerance) -> str:
     """How many differ, the first of them, and where they lie."""
-    first = int(bad.reshape(-1).to(torch.uint8).argmax())
+    first = compare.first(bad)
     g, w = got.reshape(-1)[first].item(), want.reshape(-1)[first].item()
     allowed = abs(w) * tolerance.relative + tolerance.absolute
     text = f"{int(bad.sum())} of {bad.numel()} elements differ: first at {position(first, bad.shape)}: got {g:.6g}, want {w:.6g}"
@@ -30,7 +48,7 @@ def position(flat: int, shape: torch.Size) -> str:
     """A flat index as people say it: (row 2, col 4095)."""
     if len(shape) <= 1:
         return f"element {flat}"
-    index = [int(i) for i in torch.unravel_index(torch.tensor(flat), shape)]
+    index = [int(i) for i in torch.unravel_index(torch.tensor(flat, device="cpu"), shape)]
     return f"(row {index[0]}, col {index[1]})" if len(shape) == 2 else str(tuple(index))
 
 
@@ -40,13 +58,18 @@ def place(mask: Tensor) -> str:
     return f"; {words}" if words else ""
 
 
+def suggestion(mask: Tensor) -> str:
+    """What the place alone suggests, when nothing better is known."""
+    return _place(mask)[1]
+
+
 def _place(mask: Tensor) -> tuple[str, str]:
     """Where, and what that suggests when nothing better is known."""
     flat, rows = mask.reshape(-1), mask.reshape(-1, mask.shape[-1]) if mask.dim() else mask.reshape(1, 1)
-    if flat.numel() > 1 << 31 and not bool(flat[: 1 << 31].any()):
-        return "all of them past element 2^31", "offsets of 32 bits?"
+    if flat.numel() > SIGNED_32 and not bool(flat[:SIGNED_32].any()):
+        return f"all of them past element {SIGNED_32}, the first that a signed offset of 32 bits can't reach", "offsets of 32 bits?"
     if mask.dim() == 1:
-        first = int(flat.to(torch.uint8).argmax())
+        first = compare.first(flat)
         tail = first > 0 and bool(flat[first:].all())
         return (f"all of them from element {first} on (of {flat.numel()})", "a missing tail, or offsets that wrap?") if tail else ("", "")
     by_row, by_col = rows.any(1).nonzero().flatten(), rows.any(0).nonzero().flatten()
@@ -68,13 +91,13 @@ def _count(n: int, word: str) -> str:
 
 def cause(op: Op, args: tuple[Any, ...], bad: Tensor, got: Tensor, want: Tensor, output: int) -> str:
     """What the result is instead of right, as a question; empty when nothing fits. `args` are the reference's."""
-    wide = got.to(want.dtype)
+    wide = got.to(want.dtype)  # a window of a large result
     for look in (_swallowed, _invented):
         if words := look(bad, wide, want):
             return words
-    if want.numel() <= MOST_ELEMENTS and (words := _instead(op, args, wide, want, output)):
+    if args and (words := _instead(op, args, wide, want, output)):
         return words
-    return _factor(bad, wide, want) or _precision(bad, wide, want) or _place(bad)[1]
+    return _factor(bad, wide, want) or _precision(bad, wide, want)
 
 
 def _swallowed(bad: Tensor, got: Tensor, want: Tensor) -> str:

@@ -9,10 +9,11 @@ import torch
 from torch import Tensor
 
 from kernelyard.registry.op import Op
-from kernelyard.registry.spec import Workload
-from kernelyard.verify import compare, diagnosis, form, guards
+from kernelyard.registry.spec import Tolerance, Workload
+from kernelyard.verify import compare, diagnosis, form, guards, workspace
 from kernelyard.verify.inputs import Inputs
 from kernelyard.verify.launch import Launched, Launcher
+from kernelyard.verify.outcome import Fault, checking
 
 
 @dataclass(frozen=True)
@@ -25,11 +26,18 @@ class Examiner:
     defences: frozenset[str]
     calm: Callable[[], Inputs]
 
+    @property
+    def tolerance(self) -> Tolerance:
+        """The op's, derived for this workload."""
+        with checking(f"the tolerance of {self.op.name}"):
+            return self.op.tolerance(self.workload)
+
     def outside(self, inputs: Inputs, run: Launched, earlier: list[Tensor]) -> list[str]:
         """All but the values. `earlier` are outputs of runs before, still alive."""
         found = []
         if "guards" in self.defences:
             found += [f"a store out of bounds: {words}" for region in run.regions if (words := guards.astray(region))]
+            found += workspace.astray(list(run.workspaces), run.outputs)
         if "inputs" in self.defences and (words := inputs.changed()):
             found.append(words)
         return found + form.faults(self.op, inputs.args, run.outputs, earlier, self.defences)
@@ -40,7 +48,7 @@ class Examiner:
             return []
         if not _comparable(run, inputs):
             return ["its outputs can't be compared with the reference's"]
-        tolerance = self.op.tolerance(self.workload)
+        tolerance = self.tolerance
         found = []
         for i, (got, want) in enumerate(zip(run.held, inputs.want, strict=True)):
             bad = compare.wrong(got, want, tolerance, "nonfinite" in self.defences)
@@ -51,11 +59,27 @@ class Examiner:
         return found
 
     def _why(self, inputs: Inputs, run: Launched, bad: Tensor, got: Tensor, output: int, stale: list[Tensor]) -> str:
-        """Experiments before guesses."""
+        """Experiments before guesses; of a large result, on the part around the first element that is wrong."""
         if any(old.shape == got.shape and old.dtype == got.dtype and form.same_bits(old, got) for old in stale):
             return "the result of the earlier data came back: it is cached by address"
-        experiments = (self._over_read(bad, got, inputs.want[output]), self._unwritten(inputs, run, bad, got, output))
-        return next(filter(None, experiments), "") or diagnosis.cause(self.op, inputs.wide, bad, got, inputs.want[output], output)
+        if bad.numel() > diagnosis.MOST_ELEMENTS:
+            return self._why_large(inputs, run, bad, got, output)
+        want = inputs.want[output]
+        experiments = (
+            self._over_read(bad, got, want),
+            self._unwritten(inputs, run, bad, output),
+            self._assumes_zero(inputs, run, output),
+        )
+        found = next(filter(None, experiments), "") or diagnosis.cause(self.op, inputs.wide, bad, got, want, output)
+        return found or diagnosis.suggestion(bad)
+
+    def _why_large(self, inputs: Inputs, run: Launched, bad: Tensor, got: Tensor, output: int) -> str:
+        """From the part around the first element that is wrong; without experiments that need the inputs twice."""
+        part = diagnosis.window(bad)
+        unwritten = self._unwritten(inputs, run, bad, output)
+        words = unwritten or diagnosis.cause(self.op, (), part(bad), part(got), part(inputs.want[output]), output)
+        hint = diagnosis.suggestion(bad)
+        return hint or (words and f"around the first of them {words}")
 
     def _over_read(self, bad: Tensor, got: Tensor, want: Tensor) -> str:
         """A NaN out of finite inputs that is gone when they stand in zeros came from beside them."""
@@ -63,21 +87,35 @@ class Examiner:
             return ""
         calm = self.calm()
         again = self.launcher.launch(calm)
-        still = any(bool((o.isnan() & w.isfinite()).any()) for o, w in zip(again.held, calm.want, strict=True))
+        still = any(compare.has_nan(o, w) for o, w in zip(again.held, calm.want, strict=True))
         return "" if still else "a load out of bounds: the NaN that stands beside the inputs got into the result"
 
-    def _unwritten(self, inputs: Inputs, run: Launched, bad: Tensor, got: Tensor, output: int) -> str:
+    def _unwritten(self, inputs: Inputs, run: Launched, bad: Tensor, output: int) -> str:
         """What comes of the poison, proved by a run over another filling: elements that were never written hold that."""
-        poisoned = guards.unwritten(got) & bad
+        part = diagnosis.window(bad)  # all of a small result
+        poisoned = guards.unwritten(part(run.held[output])) & part(bad)
         if not run.regions or not bool(poisoned.any()):
             return ""
-        again = self.launcher.launch(inputs, lambda these: self.launcher.into(these, guards.FINITE_BYTE)).held[output]
-        kept = (again.contiguous().view(torch.uint8) == guards.FINITE_BYTE).view(*got.shape, -1).all(-1)
+        again = part(self.launcher.launch(inputs, lambda these: self.launcher.into(these, guards.FINITE_BYTE)).held[output])
+        kept = (again.contiguous().view(torch.uint8) == guards.FINITE_BYTE).view(*poisoned.shape, -1).all(-1)
         if bool((kept & poisoned).any()):
             return f"{int(poisoned.sum())} elements were left unwritten{diagnosis.place(poisoned)}"
         reads = bool((~again.isnan() & poisoned).any())
         return "the result uses what the output held before the call: it reads its own output" if reads else ""
 
+    def _assumes_zero(self, inputs: Inputs, run: Launched, output: int) -> str:
+        """A result that is right once the kernel's fresh memory is zeroed beforehand."""
+        if not run.workspaces:
+            return ""
+        enqueue = self.launcher.into if run.regions else self.launcher.call
+        try:
+            again = self.launcher.launch(inputs, lambda these: enqueue(these, workspace_byte=0)).held[output]
+        except Fault:  # an experiment: what it raises now it raised for another reason
+            return ""
+        if compare.wrong(again, inputs.want[output], self.tolerance) is not None:
+            return ""
+        sizes = ", ".join(dict.fromkeys(workspace.described(region.tensor) for region in run.workspaces))
+        return f"with its fresh memory ({sizes}) zeroed beforehand it is right: it relies on what new memory holds"
 
 def _comparable(run: Launched, inputs: Inputs) -> bool:
     return len(run.held) == len(inputs.want) and all(

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from kernelyard.verify import compare
+
 GUARD_BYTE = 0xA5
 POISON_BYTE = 0xFF
 """All ones is a NaN in every float dtype, and one that arithmetic hardly ever makes by itself."""
@@ -43,12 +45,20 @@ class Guarded:
         return self.buffer[self.start : self.end].view(self.tensor.dtype)
 
 
+def nbytes(span_bytes: int, row_bytes: int) -> int:
+    """What a region takes, its guards included."""
+    return span_bytes + 2 * _guard(row_bytes)
+
+
+def _guard(row_bytes: int) -> int:
+    return -(-min(max(2 * row_bytes, LEAST_GUARD), MOST_GUARD) // 256) * 256
+
+
 def like(tensor: Tensor) -> Guarded:
     """A region of the same shape, strides, dtype, device and misalignment, holding nothing in particular."""
     size = tensor.element_size()
     span = _span(tensor)
-    row = (tensor.shape[-1] if tensor.dim() else 1) * size
-    guard = -(-min(max(2 * row, LEAST_GUARD), MOST_GUARD) // 256) * 256
+    guard = _guard((tensor.shape[-1] if tensor.dim() else 1) * size)
     start = guard + (tensor.data_ptr() % 16 // size * size if span else 0)
     end = start + span * size
     buffer = torch.empty(end + guard, dtype=torch.uint8, device=tensor.device)
@@ -92,12 +102,10 @@ def astray(region: Guarded) -> str:
     if (count := _changed(before)) > 0:
         found.append(f"{_elements(count, size)} before its start")
     if (count := _changed(after)) > 0:
-        last = int((after != GUARD_BYTE).nonzero().max()) // size + 1
+        last = int((after != GUARD_BYTE).nonzero().max()) // size + 1  # of 512 KiB at most
         found.append(f"{_elements(count, size)} past its end (the farthest is {last} past)")
-    if not region.tensor.is_contiguous() and region.end > region.start:
-        gaps = region.buffer[region.start : region.end].view(-1, size)[~_covered(region.tensor)]
-        if (count := _changed(gaps)) > 0:
-            found.append(f"{_elements(count, size)} in the gaps between its rows")
+    if not region.tensor.is_contiguous() and region.end > region.start and (count := _changed_gaps(region)) > 0:
+        found.append(f"{_elements(count, size)} in the gaps between its rows")
     return " and ".join(found)
 
 
@@ -118,12 +126,7 @@ def write(region: Guarded, values: Tensor) -> None:
     """Puts the values of a tensor of the same shape and strides in place, at the same addresses."""
     if region.end == region.start:
         return
-    source = values.as_strided((_span(values),), (1,))
-    if _dense(values):
-        region.span().copy_(source)
-    else:
-        covered = _covered(values)
-        region.span()[covered] = source[covered]
+    _once(region.tensor).copy_(_once(values))
 
 
 def _span(tensor: Tensor) -> int:
@@ -131,23 +134,26 @@ def _span(tensor: Tensor) -> int:
     return 1 + sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True)) if tensor.numel() else 0
 
 
-def _dense(tensor: Tensor) -> bool:
-    """Whether every element of the span is the tensor's own: no gaps. A stride of 0 repeats elements, and is left out."""
-    distinct = 1
-    for n, s in zip(tensor.shape, tensor.stride(), strict=True):
-        distinct *= n if s else 1
-    return distinct == _span(tensor)
-
-
-def _covered(tensor: Tensor) -> Tensor:
-    covered = torch.zeros(_span(tensor), dtype=torch.bool, device=tensor.device)
-    once = [n if s else 1 for n, s in zip(tensor.shape, tensor.stride(), strict=True)]
-    covered.as_strided(once, tensor.stride()).fill_(True)
-    return covered
+def _once(tensor: Tensor) -> Tensor:
+    """The tensor with each dimension that a stride of 0 repeats cut to one."""
+    once = [min(n, 1) if s == 0 else n for n, s in zip(tensor.shape, tensor.stride(), strict=True)]
+    return tensor.as_strided(once, tensor.stride())
 
 
 def _changed(guard: Tensor) -> int:
     return int((guard != GUARD_BYTE).sum())
+
+
+def _changed_gaps(region: Guarded) -> int:
+    """Bytes between the elements of a strided tensor that are no longer guard bytes."""
+    own = torch.zeros(_span(region.tensor), dtype=torch.bool, device=region.buffer.device)
+    own.as_strided(_once(region.tensor).shape, region.tensor.stride()).fill_(True)
+    size, changed = region.tensor.element_size(), 0
+    step = compare.CUDA_CHUNK // size
+    for at in range(0, own.numel(), step):
+        content = region.buffer[region.start + at * size : min(region.start + (at + step) * size, region.end)].view(-1, size)
+        changed += int(((content != GUARD_BYTE) & ~own[at : at + step, None]).sum())
+    return changed
 
 
 def _elements(count: int, size: int) -> str:

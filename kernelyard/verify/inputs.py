@@ -10,13 +10,18 @@ from torch import Tensor
 
 from kernelyard.registry.op import Op
 from kernelyard.registry.spec import Workload
-from kernelyard.verify import edges, guards
+from kernelyard.verify import compare, edges, form, guards
+from kernelyard.verify.diagnosis import MOST_ELEMENTS
 from kernelyard.verify.guards import Guarded
+from kernelyard.verify.outcome import checking
 
 
 @dataclass(frozen=True)
 class Inputs:
-    """`args` go to the kernel; `wide` are the same values in the reference's precision, `want` what it makes of them."""
+    """`args` go to the kernel; `wide` are the same values in the reference's precision, `want` what it makes of them.
+
+    `wide` is kept for results that are small enough to guess at: else it is empty.
+    """
 
     args: tuple[Any, ...]
     regions: dict[str, Guarded]
@@ -30,24 +35,23 @@ class Inputs:
 
     def _change(self, name: str) -> str:
         region, before = self.regions[name], self.before[name]
-        if torch.equal(region.buffer, before):
+        if form.same_bits(region.buffer, before):
             return ""
-        places = (region.buffer != before).nonzero().flatten()
-        own = (places >= region.start) & (places < region.end)
-        if bool(own.any()):
-            element = (int(places[own][0]) - region.start) // region.tensor.element_size()
-            return f"input {name} was changed, first at its element {element}"
+        own = slice(region.start, region.end)
+        if (at := compare.first_difference(region.buffer[own], before[own])) >= 0:
+            return f"input {name} was changed, first at its element {at // region.tensor.element_size()}"
         return f"a store outside of the output: it hit memory beside input {name}"
 
 
 def make(op: Op, workload: Workload, device: torch.device, seed: int, edge: str, surround: bool = True) -> Inputs:
     """Inputs of a workload at addresses of their own. Equal seeds give equal values."""
     args = values(op, workload, device, seed, edge)
-    regions = {
-        argument.name: guards.surround(value, surround)
-        for argument, value in zip(op.arguments, args, strict=True)
-        if isinstance(value, Tensor)
-    }
+    with checking("guarding the inputs"):
+        regions = {
+            argument.name: guards.surround(value, surround)
+            for argument, value in zip(op.arguments, args, strict=True)
+            if isinstance(value, Tensor)
+        }
     return _from(op, workload, args, regions)
 
 
@@ -62,20 +66,24 @@ def rewrite(op: Op, workload: Workload, old: Inputs, device: torch.device, seed:
 
 def values(op: Op, workload: Workload, device: torch.device, seed: int, edge: str) -> tuple[Any, ...]:
     """The op's own inputs, with the edge values in the tensors that it names."""
-    generator = torch.Generator(device).manual_seed(seed)
-    args = op.inputs(workload, generator)
-    for argument, value in zip(op.arguments, args, strict=True):
-        if argument.name in op.filled and isinstance(value, Tensor):
-            edges.fill(edge, value, generator)
+    with checking(f"the input maker of {op.name}"):
+        generator = torch.Generator(device).manual_seed(seed)
+        args = op.inputs(workload, generator)
+        for argument, value in zip(op.arguments, args, strict=True):
+            if argument.name in op.filled and isinstance(value, Tensor):
+                edges.fill(edge, value, generator)
     return args
 
 
 def _from(op: Op, workload: Workload, args: tuple[Any, ...], regions: dict[str, Guarded]) -> Inputs:
-    wide_dtype = torch.float64 if workload.dtype in ("float32", "float64") else torch.float32
-    wide = tuple(a.to(wide_dtype) if isinstance(a, Tensor) and a.is_floating_point() else a for a in args)
     own = tuple(regions[a.name].tensor if a.name in regions else v for a, v in zip(op.arguments, args, strict=True))
-    with torch.no_grad():
-        result = op.reference(*wide)
-    want = (result,) if isinstance(result, Tensor) else tuple(result)
-    want = tuple(w.contiguous() if w.is_floating_point() else w.double().contiguous() for w in want)
-    return Inputs(own, regions, {name: region.buffer.clone() for name, region in regions.items()}, wide, want)
+    with checking(f"the reference of {op.name}"):
+        wide_dtype = torch.float64 if workload.dtype in ("float32", "float64") else torch.float32
+        wide = tuple(a.to(wide_dtype, copy=True) if isinstance(a, Tensor) and a.is_floating_point() else a for a in own)
+        with torch.no_grad():
+            result = op.reference(*wide)
+        want = (result,) if isinstance(result, Tensor) else tuple(result)
+        want = tuple(w.contiguous() if w.is_floating_point() else w.double().contiguous() for w in want)
+        kept = wide if all(w.numel() <= MOST_ELEMENTS for w in want) else ()
+        before = {name: region.buffer.clone() for name, region in regions.items()}
+    return Inputs(own, regions, before, kept, want)

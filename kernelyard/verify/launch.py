@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import torch
@@ -15,62 +16,93 @@ from kernelyard.registry.spec import Status
 from kernelyard.verify import guards
 from kernelyard.verify.guards import Guarded
 from kernelyard.verify.inputs import Inputs
-from kernelyard.verify.outcome import Fault
+from kernelyard.verify.outcome import CheckerFailed, Fault, checking
+from kernelyard.verify.workspace import Workspaces
 
 
 @dataclass(frozen=True)
 class Launched:
-    """`outputs` as the kernel gave them, `held` what they held when it was done, `regions` their guarded places, if any."""
+    """`outputs` as the kernel gave them, `held` what they held when it was done, `regions` their guarded places, if any.
+
+    `workspaces` are the places of what the kernel allocated itself.
+    """
 
     outputs: tuple[Tensor, ...]
     held: tuple[Tensor, ...]
     regions: tuple[Guarded, ...]
+    workspaces: tuple[Guarded, ...] = ()
 
 
-Outputs = tuple[tuple[Tensor, ...], tuple[Guarded, ...]]
+Outputs = tuple[tuple[Tensor, ...], tuple[Guarded, ...], tuple[Guarded, ...]]
+"""Outputs, their guarded places where the checker made them, and those of what the kernel allocated."""
 Enqueue = Callable[[Inputs], Outputs]
 
 
 @dataclass(frozen=True)
 class Launcher:
-    """One executable on one device. `poison` off leaves zeros in the outputs, as a fresh page of memory does."""
+    """One executable on one device. `poison` off leaves zeros in the outputs, as a fresh page of memory does.
+
+    `workspace` off leaves alone what the kernel allocates.
+    """
 
     op: Op
     executable: Executable
     device: torch.device
     poison: bool = True
+    workspace: bool = True
 
     def launch(self, inputs: Inputs, enqueue: Enqueue | None = None) -> Launched:
         """Runs to the end; whatever the kernel raises is its fault. By default `into`."""
         try:
-            outputs, regions = (enqueue or self.into)(inputs)
+            outputs, regions, workspaces = (enqueue or self.into)(inputs)
             self.synchronise()
-        except (Unsupported, BuildFailed, Fault):
+        except (Unsupported, BuildFailed, Fault, CheckerFailed):
             raise
         except Exception as error:
             raise Fault(f"raised {type(error).__name__}: {str(error)[:800]}", Status.CRASHED) from error
-        held = tuple(o.detach().clone() if isinstance(o, Tensor) else o for o in outputs)
-        return Launched(outputs, held, regions)
+        with checking("keeping the outputs"):
+            held = tuple(o.detach().clone() if isinstance(o, Tensor) else o for o in outputs)
+        return Launched(outputs, held, regions, workspaces)
 
-    def into(self, inputs: Inputs, byte: int = guards.POISON_BYTE) -> Outputs:
+    def into(self, inputs: Inputs, byte: int = guards.POISON_BYTE, workspace_byte: int = guards.POISON_BYTE) -> Outputs:
         """Into guarded, poisoned outputs where the kernel can write into given ones; else as `call`."""
         if self.executable.into is None:
-            return self.call(inputs)
-        regions = tuple(guards.output(empty) for empty in self.op.empty(*inputs.args))
-        for region in regions:
-            guards.poison(region, byte if self.poison else 0)
+            return self.call(inputs, workspace_byte)
+        regions = self._guarded_outputs(inputs, byte if self.poison else 0)
         outputs = tuple(region.tensor for region in regions)
-        self.executable.into(outputs, *inputs.args)
-        return outputs, regions
+        with self._watched(workspace_byte) as made:
+            self.executable.into(outputs, *inputs.args)
+        return outputs, regions, tuple(made)
 
-    def call(self, inputs: Inputs) -> Outputs:
+    def call(self, inputs: Inputs, workspace_byte: int = guards.POISON_BYTE) -> Outputs:
         """As people call it. Poisoned memory of the right size was just freed: the allocator hands it out next."""
         if self.poison:
+            self._leave_poison(inputs)
+        with self._watched(workspace_byte) as made:
+            outputs = self.executable.call(*inputs.args)
+        return tuple(outputs) if isinstance(outputs, (tuple, list)) else (outputs,), (), tuple(made)
+
+    @contextlib.contextmanager
+    def _watched(self, byte: int) -> Iterator[list[Guarded]]:
+        """Around the kernel alone: what it allocates is guarded, and listed."""
+        if not self.workspace:
+            yield []
+            return
+        with Workspaces(byte) as mode:
+            yield mode.regions
+
+    def _guarded_outputs(self, inputs: Inputs, byte: int) -> tuple[Guarded, ...]:
+        with checking("guarding the outputs"):
+            regions = tuple(guards.output(empty) for empty in self.op.empty(*inputs.args))
+            for region in regions:
+                guards.poison(region, byte)
+        return regions
+
+    def _leave_poison(self, inputs: Inputs) -> None:
+        with checking("poisoning freed memory"):
             empties = [empty for empty in self.op.empty(*inputs.args) * 2 if empty.numel()]
             junk = [torch.empty_like(empty).view(torch.uint8).fill_(guards.POISON_BYTE) for empty in empties]
             del junk, empties
-        outputs = self.executable.call(*inputs.args)
-        return (tuple(outputs) if isinstance(outputs, (tuple, list)) else (outputs,)), ()
 
     def synchronise(self) -> None:
         """Waits for the device."""

@@ -9,6 +9,9 @@ Then: do earlier outputs still hold what they held, are the inputs, the global s
 
 Results of more than 262144 elements get runs 1 and 2 alone: what the others catch does not depend on size, and each
 costs up to a second there.
+
+Typical values are computed by plain torch too, once, before the first run: see `precision`. What the checker's own code
+raises is a `CheckerFailed`, which is no verdict; a case that memory has no room for is unsupported, see `room`.
 """
 
 from __future__ import annotations
@@ -26,13 +29,13 @@ from kernelyard.registry.backend import Executable
 from kernelyard.registry.kernel import Kernel
 from kernelyard.registry.op import Op
 from kernelyard.registry.spec import Determinism, Status, Workload
-from kernelyard.verify import compare, form, state
+from kernelyard.verify import compare, form, precision, room, state
 from kernelyard.verify.compare import Errors
 from kernelyard.verify.defences import ALL
 from kernelyard.verify.findings import Examiner
 from kernelyard.verify.inputs import Inputs, make, rewrite
 from kernelyard.verify.launch import Enqueue, Launcher
-from kernelyard.verify.outcome import CaseResult, Fault
+from kernelyard.verify.outcome import CaseResult, Fault, OutOfMemory, checking
 
 LARGE = 1 << 18
 
@@ -51,16 +54,22 @@ def check_workload(
     """Whether the kernel keeps the op's contract on this workload; a reason that names the fault where it does not.
 
     Never raises for what the kernel does, short of ending the process: for that see `isolation`. Puts back global
-    state that the kernel changed.
+    state that the kernel changed. Raises CheckerFailed where the reference, the inputs, a tolerance or the oracle fail.
     """
-    case = _Case(op, kernel, executable, workload, device, seed, edge, defences)
     name = case_name(workload, edge)
+    with checking("the estimate of the memory it needs"):
+        answer = room.enough(op, workload, device)
+    if not answer:
+        return CaseResult(name, Status.UNSUPPORTED, answer.reason)
+    case = _Case(op, kernel, executable, workload, device, seed, edge, defences)
     before = state.snapshot(device)
     try:
-        worst = case.check()
+        found = case.verdict()
         _check_surroundings(before, device, defences)
     except Fault as fault:
         return CaseResult(name, fault.status, fault.reason)
+    except OutOfMemory as error:
+        return CaseResult(name, Status.UNSUPPORTED, error.asked)
     except Unsupported as error:
         return CaseResult(name, Status.UNSUPPORTED, f"declares support for this workload, then refuses: {error}")
     except BuildFailed as error:
@@ -68,7 +77,9 @@ def check_workload(
     finally:
         state.restore(before)
         state.restore_clocks()
-    return CaseResult(name, Status.OK, "", worst.absolute, worst.relative, worst.ulp)
+    eager = case.eager
+    figures = (None, None) if eager is None else (eager.ulp, eager.norm)
+    return CaseResult(name, Status.OK, "", found.absolute, found.relative, found.ulp, found.norm, *figures)
 
 
 def case_name(workload: Workload, edge: str = "random") -> str:
@@ -97,10 +108,12 @@ class _Case:
     outputs: list[Tensor] = field(default_factory=list)
     held: list[Tensor] = field(default_factory=list)
     """Outputs of every run so far, and what they held when it ended."""
+    eager: Errors | None = None
+    """Those of plain torch on the same inputs, where it was run."""
 
     @cached_property
     def launcher(self) -> Launcher:
-        return Launcher(self.op, self.executable, self.device, "poison" in self.defences)
+        return Launcher(self.op, self.executable, self.device, "poison" in self.defences, "workspace" in self.defences)
 
     @cached_property
     def examiner(self) -> Examiner:
@@ -109,12 +122,24 @@ class _Case:
     def inputs(self, surround: bool = True) -> Inputs:
         return make(self.op, self.workload, self.device, self.seed, self.edge, surround and "surround" in self.defences)
 
+    def verdict(self) -> Errors:
+        """`check`, with what the checker's own code raises told from what the kernel does."""
+        with checking("the oracle itself"):
+            try:
+                return self.check()
+            except RuntimeError as error:
+                if self.device.type == "cuda" and "CUDA error" in str(error):  # an earlier launch's, told late
+                    raise Fault(f"raised {type(error).__name__}: {str(error)[:800]}", Status.CRASHED) from error
+                raise
+
     def check(self) -> Errors:
         """The runs of the module's docstring, in order."""
         threads = set(threading.enumerate())
         inputs = self.inputs()
-        first = self.run(inputs)
-        worst = [compare.errors(got, want) for got, want in zip(first, inputs.want, strict=False)]
+        plain = self._plain_torch(inputs)
+        first = self.run(inputs, plain=plain)
+        worst = self._errors(first, inputs, plain)
+        del plain
         self._repeat(inputs, first)
         if all(want.numel() <= LARGE for want in inputs.want):
             if self.executable.into is not None:
@@ -123,16 +148,44 @@ class _Case:
             self._fresh_addresses()
             self._side_stream()
         self._late(threads)
-        return Errors(*(max(values) for values in zip(*((w.absolute, w.relative, w.ulp) for w in worst), strict=True)))
+        return worst
+
+    def _plain_torch(self, inputs: Inputs) -> tuple[Tensor, ...] | None:
+        """On typical values alone; before the kernel runs, so that nothing the kernel does can change it."""
+        if self.edge != "random" or not {"values", "eager"} <= self.defences:
+            return None
+        return precision.plain_torch(self.op, self.kernel, self.workload, inputs)
+
+    def _errors(self, first: list[Tensor], inputs: Inputs, plain: tuple[Tensor, ...] | None) -> Errors:
+        """The kernel's errors; a fault where they are far above those of plain torch."""
+        own = [compare.errors(got, want) for got, want in zip(first, inputs.want, strict=False)]
+        if plain is not None:
+            theirs = [compare.errors(got, want) for got, want in zip(plain, inputs.want, strict=True)]
+            self.eager, tolerance = compare.most(theirs), self.examiner.tolerance
+            for mine, other, got, want in zip(own, theirs, first, inputs.want, strict=True):
+                if words := precision.far_above(self.op, mine, other, got, want, tolerance):
+                    raise Fault(words)
+        return compare.most(own)
 
     def run(
-        self, inputs: Inputs, enqueue: Enqueue | None = None, where: str = "", stale: Sequence[Tensor] = (), right: Sequence[Tensor] = ()
+        self,
+        inputs: Inputs,
+        enqueue: Enqueue | None = None,
+        where: str = "",
+        stale: Sequence[Tensor] = (),
+        right: Sequence[Tensor] = (),
+        plain: tuple[Tensor, ...] | None = None,
     ) -> list[Tensor]:
-        """One run and all that it can show. `stale`: results of other data. `right`: results known to be right."""
+        """One run and all that it can show.
+
+        `stale`: results of other data. `right`: results known to be right. `plain`: what plain torch gives.
+        """
         run = self.launcher.launch(inputs, enqueue)
         found = self.examiner.outside(inputs, run, self.outputs)
         if not (right and len(right) == len(run.held) and all(map(form.same_bits, run.held, right))):
-            found += self.examiner.values(inputs, run, list(stale))
+            found += (values := self.examiner.values(inputs, run, list(stale)))
+            if values and (words := precision.misses_too(self.op, plain, inputs, self.examiner.tolerance)):
+                found.append(words)
         if found:
             raise Fault(where + "; ".join(found))
         self.outputs += run.outputs
@@ -145,7 +198,7 @@ class _Case:
             return
         for one, other in zip(first, second, strict=True):
             if not form.same_bits(one, other):
-                differ = int((form.bits(one) != form.bits(other)).sum())
+                differ = compare.differing(form.bits(one), form.bits(other))
                 declared = self.kernel.determinism.value
                 raise Fault(f"two runs on the same inputs differ in {differ} of {one.numel()} elements; it is declared {declared}: a race?")
 

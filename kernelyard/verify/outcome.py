@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from kernelyard.errors import BuildFailed, KernelyardError, Unsupported
 from kernelyard.registry.spec import Status, require
 
 
@@ -16,9 +19,40 @@ class Fault(Exception):
         super().__init__(reason)
 
 
+class OutOfMemory(Unsupported):
+    """The checker's own work found no memory: the case can't be checked here."""
+
+
+class CheckerFailed(KernelyardError):
+    """The reference, the input maker, a tolerance or the oracle itself failed: nothing is known about the kernel."""
+
+
+@contextlib.contextmanager
+def checking(what: str) -> Iterator[None]:
+    """Around work that is the checker's own: what it raises is no fault of the kernel, and never a pass.
+
+    Raises CheckerFailed; OutOfMemory where memory ran out.
+    """
+    try:
+        yield
+    except (Fault, CheckerFailed, Unsupported, BuildFailed):
+        raise
+    except MemoryError as error:
+        raise OutOfMemory(f"can't be checked here: memory ran out in {what}: {error}") from error
+    except Exception as error:
+        if type(error).__name__ == "OutOfMemoryError" or "not enough memory" in str(error):
+            raise OutOfMemory(f"can't be checked here: memory ran out in {what}: {str(error)[:300]}") from error
+        asked = f"the checker failed, not the kernel: {what} raised {type(error).__name__}: {str(error)[:800]}"
+        raise CheckerFailed(asked, do="Nothing is known about the kernel until that is mended.") from error
+
+
 @dataclass(frozen=True, slots=True)
 class CaseResult:
-    """One workload with one kind of values. `reason` names the fault; errors are the largest met, where both were finite."""
+    """One workload with one kind of values. `reason` names the fault; errors are the largest met, where both were finite.
+
+    `norm` is ||got - want|| / ||want||. `eager_ulp` and `eager_norm` are those of plain torch (the op's fallback) on the
+    same inputs, for typical values; None where it was not run.
+    """
 
     case: str
     status: Status
@@ -26,6 +60,9 @@ class CaseResult:
     max_abs: float = 0.0
     max_rel: float = 0.0
     max_ulp: float = 0.0
+    norm: float = 0.0
+    eager_ulp: float | None = None
+    eager_norm: float | None = None
 
     def __post_init__(self) -> None:
         require(self.status is Status.OK or bool(self.reason), f"case '{self.case}' is {self.status} without a reason")
@@ -40,6 +77,8 @@ class CaseResult:
 class CheckReport:
     """A kernel over a matrix. `unsupported` counts the points that its declared support leaves out, which are no failures.
 
+    `no_room` counts the cases that this machine lacks the memory for, with their reasons among the `refusals`.
+    `max_ulp`, `norm`, `eager_ulp` and `eager_norm` are the largest of the cases: see `CaseResult`.
     `reason` says why nothing could be checked at all; then `cases` is 0 and the kernel is not `ok`.
     """
 
@@ -53,6 +92,10 @@ class CheckReport:
     seconds: float = 0.0
     reason: str = ""
     refusals: dict[str, int] = field(default_factory=dict)
+    norm: float = 0.0
+    eager_ulp: float | None = None
+    eager_norm: float | None = None
+    no_room: int = 0
 
     @property
     def ok(self) -> bool:

@@ -2,38 +2,38 @@
 
 from __future__ import annotations
 
-import os
-import random
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 
-OWN_VARIABLES = ("TORCH", "PYTORCH", "TRITON", "KMP_", "PYTEST_CURRENT_TEST")
-"""Environment variables that torch.compile, Triton, OpenMP and pytest set for themselves, by their beginnings."""
+from kernelyard.verify.watched import ON_CUDA, WATCHED, Watch
 
 Snapshot = Mapping[str, Any]
+ABSENT: tuple[object, ...] = ((), {})
+"""The state of a library that was not imported yet; importing it is no change."""
 
 
 def snapshot(device: torch.device) -> Snapshot:
     """The values of everything watched."""
-    values = {name: read() for name, (read, _) in WATCHED.items()}
-    if device.type == "cuda":
-        values["the CUDA random state"] = torch.cuda.get_rng_state(device).numpy().tobytes()
-    return values
+    return {name: read() for name, (read, _) in _watched(device).items()}
 
 
 def changed(before: Snapshot, after: Snapshot) -> list[str]:
     """What differs, in words: 'the default dtype (torch.float32 -> torch.float64)'."""
-    return [f"{name}{_from_to(before[name], after[name])}" for name in before if before[name] != after[name]]
+    return [f"{name}{_from_to(before[name], after[name])}" for name in before if before[name] not in ABSENT and before[name] != after[name]]
 
 
 def restore(before: Snapshot) -> None:
     """Puts back what a kernel changed, so that the next one is not blamed for it."""
-    for name, (read, put) in WATCHED.items():
-        if read() != before[name]:
+    for name, (read, put) in (WATCHED | ON_CUDA if any(name in before for name in ON_CUDA) else WATCHED).items():
+        if before[name] not in ABSENT and read() != before[name]:
             put(before[name])
+
+
+def _watched(device: torch.device) -> dict[str, Watch]:
+    return WATCHED | ON_CUDA if device.type == "cuda" else WATCHED
 
 
 def _from_to(old: Any, new: Any) -> str:
@@ -42,40 +42,6 @@ def _from_to(old: Any, new: Any) -> str:
         return f" ({', '.join(names[:5])})"
     return "" if isinstance(old, (bytes, tuple)) else f" ({old} -> {new})"
 
-
-def _environment() -> dict[str, str]:
-    return {name: value for name, value in os.environ.items() if not name.startswith(OWN_VARIABLES)}
-
-
-def _put_environment(before: dict[str, str]) -> None:
-    for name in _environment():
-        os.environ.pop(name)
-    os.environ.update(before)
-
-
-def _flushes_denormals() -> bool:
-    """Compilers set this for the whole thread when they link with -ffast-math; torch has no way to ask."""
-    return float(torch.tensor(1e-310, dtype=torch.float64) * 1.0) == 0.0
-
-
-def _put_random_state(state: bytes) -> None:
-    torch.set_rng_state(torch.frombuffer(bytearray(state), dtype=torch.uint8))
-
-
-WATCHED: dict[str, tuple[Callable[[], Any], Callable[[Any], Any]]] = {
-    "the default dtype": (torch.get_default_dtype, torch.set_default_dtype),
-    "the gradient mode": (torch.is_grad_enabled, torch.set_grad_enabled),
-    "deterministic algorithms": (torch.are_deterministic_algorithms_enabled, torch.use_deterministic_algorithms),
-    "the float32 matmul precision": (torch.get_float32_matmul_precision, torch.set_float32_matmul_precision),
-    "TF32 in cuDNN": (lambda: torch.backends.cudnn.allow_tf32, lambda on: setattr(torch.backends.cudnn, "allow_tf32", on)),
-    "autocast": (lambda: torch.is_autocast_enabled("cpu"), lambda on: torch.set_autocast_enabled("cpu", on)),
-    "torch's number of threads": (torch.get_num_threads, torch.set_num_threads),
-    "flushing of denormals": (_flushes_denormals, torch.set_flush_denormal),
-    "torch's random state": (lambda: torch.get_rng_state().numpy().tobytes(), _put_random_state),
-    "Python's random state": (random.getstate, random.setstate),
-    "the environment": (_environment, _put_environment),
-    "the working directory": (os.getcwd, os.chdir),
-}
 
 CLOCKS: tuple[tuple[Any, str], ...] = (
     *((time, name) for name in ("time", "time_ns", "perf_counter", "perf_counter_ns", "monotonic", "monotonic_ns", "sleep")),

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import os
 import random
+import sys
 import time
+import warnings
 
+import numpy
 import pytest
 import torch
 
@@ -27,8 +30,18 @@ def test_nothing_changed_reads_as_nothing() -> None:
         (lambda: random.seed(12345), "Python's random state"),
         (lambda: os.environ.update(KERNELYARD_TEST_A="1", PATH=""), "the environment (KERNELYARD_TEST_A, PATH)"),
         (lambda: os.environ.pop("PATH"), "the environment (PATH)"),
-        (lambda: torch.use_deterministic_algorithms(True), "deterministic algorithms (False -> True)"),
+        (lambda: torch.use_deterministic_algorithms(True), "deterministic algorithms"),
         (lambda: setattr(torch.backends.cudnn, "allow_tf32", False), "TF32 in cuDNN (True -> False)"),
+        (lambda: setattr(torch.backends.cudnn, "benchmark", True), "cuDNN's settings"),
+        (lambda: setattr(torch.backends.cuda.matmul, "allow_fp16_reduced_precision_reduction", False), "reduced precision in matmul"),
+        (lambda: torch.set_default_device("meta"), "the default device (cpu -> meta)"),
+        (lambda: torch.set_anomaly_enabled(True), "anomaly detection (False -> True)"),
+        (lambda: torch.set_autocast_enabled("cuda", True), "autocast"),
+        (lambda: numpy.seterr(divide="ignore"), "NumPy's handling of floating-point errors (divide)"),
+        (lambda: numpy.random.seed(7), "NumPy's random state"),
+        (lambda: warnings.simplefilter("ignore"), "filters of warnings"),
+        (lambda: setattr(sys, "stdout", sys.stderr), "standard output and error"),
+        (lambda: sys.setrecursionlimit(54321), "the recursion limit (1000 -> 54321)"),
     ],
 )
 def test_change_is_named_and_put_back(meddle, words: str) -> None:
@@ -37,6 +50,13 @@ def test_change_is_named_and_put_back(meddle, words: str) -> None:
     assert state.changed(before, state.snapshot(CPU)) == [words]
     state.restore(before)
     assert state.changed(before, state.snapshot(CPU)) == []
+
+
+def test_narrow_filters_that_libraries_add_when_imported_are_theirs() -> None:
+    before = state.snapshot(CPU)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="a library's own")
+        assert state.changed(before, state.snapshot(CPU)) == []
 
 
 def test_variables_that_torch_sets_for_itself_are_its_own() -> None:

@@ -62,6 +62,15 @@ def half_accumulation(x, w, eps, offset, casting):
     return finish(x, w, torch.rsqrt(low.square().mean(-1, keepdim=True, dtype=low.dtype).float() + eps))
 
 
+def half_sum_of_scaled_squares(x, w, eps, offset, casting):
+    """Careful of overflow, careless of rounding: each of the additions rounds to float16."""
+    top = x.float().abs().amax(-1, keepdim=True).clamp(min=1e-30) if x.numel() else torch.ones(x.shape[0], 1)
+    squares, total = (x.float() / top).square().half(), torch.zeros(x.shape[0], 1, dtype=torch.float16)
+    for col in squares.split(1, -1):
+        total = total + col
+    return finish(x, w, torch.rsqrt(total.float() / x.shape[-1] * top.square() + eps))
+
+
 def half_squares(x, w, eps, offset, casting):
     return finish(x, w, torch.rsqrt(x.square().float().mean(-1, keepdim=True) + eps))
 
@@ -129,6 +138,9 @@ ARITHMETIC = (
     Entry("padded_width_divides", calling(padded_width_divides), "off by a factor of"),
     Entry("first_row_for_all", calling(first_row_for_all), "each row is off by a factor of its own"),
     Entry("half_accumulation", calling(half_accumulation), "a lower precision in the accumulation"),
+    Entry(
+        "half_sum_of_scaled_squares", calling(half_sum_of_scaled_squares), "times that of torch.eager", "loose rmsnorm", defence="eager"
+    ),
     Entry("half_squares", calling(half_squares), "elements differ"),
     Entry("rounds_twice", calling(rounds_twice), "a rounding too many"),
     Entry("nan_swallowed", calling(nan_swallowed), "NaN swallowed", defence="nonfinite"),

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import io
 import os
 import random
+import sys
 import time
+import warnings
 from collections.abc import Callable
 
+import numpy
 import torch
 from torch import Tensor
 
@@ -110,6 +114,15 @@ def patch_at_build() -> Executable:
     return Executable(rmsnorm)
 
 
+def reduced_precision() -> None:
+    torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
+
+
+def default_device() -> None:
+    """Where torch.empty and its kin allocate when they are not told."""
+    torch.set_default_device("meta")
+
+
 CONDUCT = (
     Entry("cached_by_address", cached_by_address, "it is cached by address", defence="same_pointers"),
     Entry("cached_by_shape", cached_by_shape, "result of the earlier data came back"),
@@ -126,6 +139,18 @@ CONDUCT = (
     Entry("threads", meddling(lambda: torch.set_num_threads(torch.get_num_threads() + 1)), "torch's number of threads"),
     Entry("flushes_denormals", meddling(lambda: torch.set_flush_denormal(True)), "flushing of denormals"),
     Entry("matmul_precision", meddling(lambda: torch.set_float32_matmul_precision("medium")), "the float32 matmul precision"),
+    Entry("default_device", meddling(default_device), "the default device (cpu -> meta)"),
+    Entry("autocast", meddling(lambda: torch.set_autocast_enabled("cpu", True)), "autocast"),
+    Entry("tf32_in_cudnn", meddling(lambda: setattr(torch.backends.cudnn, "allow_tf32", False)), "TF32 in cuDNN"),
+    Entry("cudnn_benchmark", meddling(lambda: setattr(torch.backends.cudnn, "benchmark", True)), "cuDNN's settings"),
+    Entry("deterministic", meddling(lambda: torch.use_deterministic_algorithms(True)), "deterministic algorithms"),
+    Entry("anomaly_detection", meddling(lambda: torch.set_anomaly_enabled(True)), "anomaly detection"),
+    Entry("reduced_precision", meddling(reduced_precision), "reduced precision in matmul"),
+    Entry("numpy_errors", meddling(lambda: numpy.seterr(all="ignore")), "NumPy's handling of floating-point errors (divide"),
+    Entry("numpy_random_state", meddling(lambda: numpy.random.rand()), "NumPy's random state"),
+    Entry("warning_filters", meddling(lambda: warnings.simplefilter("ignore")), "filters of warnings"),
+    Entry("output_redirected", meddling(lambda: setattr(sys, "stdout", io.StringIO())), "standard output and error"),
+    Entry("recursion_limit", meddling(lambda: sys.setrecursionlimit(54321)), "the recursion limit (1000 -> 54321)"),
     Entry("working_directory", meddling(lambda: os.chdir("/")), "the working directory"),
     Entry("clock_patched", meddling(patch_a_clock), "replaced a timer or a synchronisation: time.perf_counter", defence="clock"),
     Entry("synchronize_patched", meddling(patch_synchronize), "torch.cuda.synchronize"),

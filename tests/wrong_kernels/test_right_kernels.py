@@ -9,9 +9,10 @@ import pytest
 from kernelyard.registry.spec import Determinism
 from tests.wrong_kernels.catalogue import Entry
 from tests.wrong_kernels.right import RIGHT
+from tests.wrong_kernels.workspaces import RIGHT_WORKSPACES
 
 
-@pytest.mark.parametrize("entry", RIGHT, ids=lambda entry: entry.name)
+@pytest.mark.parametrize("entry", (*RIGHT, *RIGHT_WORKSPACES), ids=lambda entry: entry.name)
 def test_right_kernel_passes(entry: Entry) -> None:
     report = entry.check()
     assert report.ok, report.failures[:3]

@@ -11,8 +11,9 @@ from tests.wrong_kernels.addresses import ADDRESSES
 from tests.wrong_kernels.arithmetic import ARITHMETIC
 from tests.wrong_kernels.catalogue import Entry
 from tests.wrong_kernels.conduct import CONDUCT, KEPT
+from tests.wrong_kernels.workspaces import WORKSPACES
 
-WRONG = (*ARITHMETIC, *ADDRESSES, *CONDUCT)
+WRONG = (*ARITHMETIC, *ADDRESSES, *CONDUCT, *WORKSPACES)
 WITNESSES = {entry.defence: entry for entry in WRONG if entry.defence}
 
 

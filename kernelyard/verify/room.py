@@ -1,0 +1,112 @@
+"""Whether this machine has the memory for a case: told beforehand, with the figures, and not by an end for want of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from kernelyard.registry.op import Op
+from kernelyard.registry.spec import DTYPE_BYTES, YES, Answer, TensorSpec, Workload, no
+from kernelyard.verify import compare, guards
+
+ALWAYS_THERE = 64 << 20
+"""Not worth asking for: less than importing torch takes."""
+CHUNK_COPIES = 8
+"""Copies of one chunk that a comparison holds at a time: wide values, error, tolerance, masks."""
+
+
+def enough(op: Op, workload: Workload, device: torch.device) -> Answer:
+    """Whether a case fits into what is free; else 'needs 52.1 GB, 12.3 GB are free'."""
+    needed = needed_bytes(op, workload)
+    if needed <= ALWAYS_THERE or (free := free_bytes(device)) is None or needed <= free:
+        return YES
+    return no(f"checking {workload.label()} needs {needed / 1e9:.1f} GB of memory, {free / 1e9:.1f} GB are free")
+
+
+def needed_bytes(op: Op, workload: Workload) -> int:
+    """The most that a case holds at a time, from shapes alone; no tensor is made.
+
+    Making it: inputs drawn in float32 and cast; then the guarded copy of each, a copy of that to compare with
+    afterwards, the inputs and the outputs in the reference's precision, and as much as two more of either as
+    temporaries. Running it: guarded inputs and their copy, the wide result, of three runs (plain torch among them) the
+    outputs and what they held, and poisoned memory for two; the mask of wrong elements, and chunks.
+    """
+    wide = 8 if workload.dtype in ("float32", "float64") else 4
+    specs = [spec for _, spec in workload.tensors if spec is not None]
+    outputs = output_specs(op, workload)
+    kept = 2 * sum(guards.nbytes(_span(spec), _row(spec)) for spec in specs)
+    want, out = sum(wide * spec.numel for spec in outputs), sum(spec.nbytes for spec in outputs)
+    drawn = sum(_span(spec) for spec in specs)
+    widened = sum(wide * spec.numel for spec in specs)
+    making = drawn + max([4 * _span(spec) // DTYPE_BYTES[spec.dtype] for spec in specs], default=0)
+    referring = drawn + kept + widened + want + 2 * max(want, widened)
+    running = kept + want + 8 * out + sum(spec.numel for spec in outputs)
+    chunk = compare.CPU_CHUNK if workload.device == "cpu" else min(compare.CUDA_CHUNK, max((s.numel for s in outputs), default=0))
+    return max(making, referring, running + CHUNK_COPIES * wide * chunk)
+
+
+def output_specs(op: Op, workload: Workload) -> tuple[TensorSpec, ...]:
+    """The outputs of the contract, asked with tensors that have no memory."""
+    statics: dict[str, Any] = dict(workload.statics)
+    args = []
+    for argument in op.arguments:
+        spec = dict(workload.tensors).get(argument.name)
+        if spec is not None:
+            args.append(torch.empty_strided(spec.shape, spec.strides, dtype=getattr(torch, spec.dtype), device="meta"))
+        else:
+            args.append(statics.get(argument.name, argument.default))
+    return tuple(TensorSpec(tuple(empty.shape), str(empty.dtype), tuple(empty.stride())) for empty in op.empty(*args))
+
+
+def free_bytes(device: torch.device) -> int | None:
+    """What this process can still take: on CUDA the driver's figure and what torch keeps unused, else the machine's.
+
+    On Linux the least of available memory, the control group's and the process's own limit; None where nothing tells.
+    """
+    if device.type == "cuda":
+        unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        return torch.cuda.mem_get_info(device)[0] + unused
+    limits = [limit for limit in (_available(), _control_group(), _address_space()) if limit is not None]
+    return min(limits, default=None)
+
+
+def _available() -> int | None:
+    return _field(Path("/proc/meminfo"), "MemAvailable:")
+
+
+def _field(path: Path, name: str) -> int | None:
+    """A figure in kB from a file of /proc, in bytes."""
+    try:
+        lines = path.read_text().splitlines()
+    except OSError:
+        return None
+    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith(name)), None)
+
+
+def _control_group() -> int | None:
+    try:
+        folder = Path("/sys/fs/cgroup", Path("/proc/self/cgroup").read_text().splitlines()[-1].rpartition(":")[2].lstrip("/"))
+        most, used = (folder / "memory.max").read_text().strip(), (folder / "memory.current").read_text()
+    except (OSError, IndexError):
+        return None
+    return None if most == "max" else max(int(most) - int(used), 0)
+
+
+def _address_space() -> int | None:
+    import resource
+
+    most = resource.getrlimit(resource.RLIMIT_AS)[0]
+    used = _field(Path("/proc/self/status"), "VmSize:")
+    return None if most == resource.RLIM_INFINITY or used is None else max(most - used, 0)
+
+
+def _span(spec: TensorSpec) -> int:
+    """Bytes from the first element to the last in memory."""
+    span = 1 + sum((n - 1) * s for n, s in zip(spec.shape, spec.strides, strict=True)) if spec.numel else 0
+    return span * DTYPE_BYTES[spec.dtype]
+
+
+def _row(spec: TensorSpec) -> int:
+    return (spec.shape[-1] if spec.shape else 1) * DTYPE_BYTES[spec.dtype]
