@@ -60,7 +60,11 @@ class Backend:
 
 
 class Builder(Protocol):
-    """Turns a kernel, a workload and a config into something callable."""
+    """Turns a kernel, a workload and a config into something callable.
+
+    It may also have `trace` (a kernel's memory accesses, by interpreting it) and `compile_for` (registers and shared memory on
+    a GPU that is not here), for `kernelyard traffic`: see `kernelyard.registry.tracing`.
+    """
 
     def versions(self) -> Mapping[str, str]:
         """Versions that a stored choice depends on: {'torch': '2.13.0', 'g++': '12.2.0'}."""

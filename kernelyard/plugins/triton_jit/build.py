@@ -21,6 +21,7 @@ from kernelyard.registry.kernel import Kernel
 from kernelyard.registry.lazy import load
 from kernelyard.registry.op import Op
 from kernelyard.registry.spec import Config, Workload
+from kernelyard.registry.tracing import Trace
 
 HANDLE_VERSIONS = ((3, 6), (3, 9))
 """First and last version whose CompiledKernel.run was read: (grid x 3, stream, function, packed metadata, three hooks, arguments)."""
@@ -45,6 +46,24 @@ class TritonBuilder:
         if interpreted:
             return writing(op, _quietly(through_launcher(launch, {})))
         return _compiled(op, launch, workload)
+
+    def trace(self, op: Op, kernel: Kernel, workload: Workload, config: Config, args: tuple[Any, ...]) -> Trace:
+        """Every memory access through Triton's interpreter, on any machine; see `trace`."""
+        choose_mode(interpret=True)
+        from kernelyard.plugins.triton_jit.trace import prepare
+
+        return prepare(op, load(kernel.entry)(workload, config), args)
+
+    def compile_for(self, op: Op, kernel: Kernel, workload: Workload, config: Config, target: str) -> Mapping[str, int]:
+        """Registers, local and shared bytes and the widest accesses, compiled without a GPU; see `offline`."""
+        choose_mode(interpret=False)
+        from triton.backends.compiler import GPUTarget
+
+        from kernelyard.plugins.triton_jit.offline import compile_only
+
+        told = compile_only(op, kernel, workload, config, GPUTarget("cuda", int(target.removeprefix("sm_")), 32))
+        names = ("registers", "local_bytes", "shared_bytes", "load_bytes", "store_bytes")
+        return {name: getattr(told, name) for name in names}
 
 
 def choose_mode(*, interpret: bool) -> None:
