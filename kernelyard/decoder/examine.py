@@ -131,7 +131,7 @@ def _ratio(measured: Measured, a: str, b: str) -> Interval:
 
 def _law(case: Case, measured: Measured, shares: tuple[OpShare, ...]) -> AmdahlRow:
     observed = _ratio(measured, "reference", "swapped")
-    predicted = median_interval([[gain] for gain in _predictions(measured, shares)], measured.seed)
+    predicted = median_interval([[gain] for gain in _predictions(measured, shares)])
     share = min(sum(op.share.median for op in shares), 1.0)
     text = sentence(case.label, shares, predicted, observed)
     return AmdahlRow(case.phase, case.tokens, case.context, shares, share, predicted, observed, text)

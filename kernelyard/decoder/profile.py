@@ -1,7 +1,7 @@
 """What swapped kernels do to a model: prefill and decode, reference against swapped, compiled and CUDA graphs.
 
 All variants of a case are timed by the protocol of `kernelyard.measure`: warmed up, interleaved in random order, at
-least three batches, median and bootstrap interval, the device's lock held. What is timed is what a user waits for:
+least three batches, median and 95% interval, the device's lock held. What is timed is what a user waits for:
 whole passes with the host's part, ended by the choice of the next token.
 
 - reference       the model in plain torch, which pays no dispatch: what a user has without kernelyard

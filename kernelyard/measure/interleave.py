@@ -108,7 +108,7 @@ def _enough(taken: list[Batch], plan: Plan, deadline: float) -> bool:
         return False
     if len(taken) >= plan.most_batches or time.monotonic() >= deadline:
         return True
-    intervals = (median_interval([batch[name] for batch in taken], plan.seed) for name in taken[0])
+    intervals = (median_interval([batch[name] for batch in taken]) for name in taken[0])
     return all(interval.spread <= 2 * plan.precision for interval in intervals)
 
 

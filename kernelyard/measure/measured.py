@@ -11,7 +11,7 @@ from kernelyard.measure.clocks import Mode, Stopwatch
 from kernelyard.measure.stats import Batches, Interval, median_interval, ratio_interval
 from kernelyard.registry.spec import Timing
 
-PROTOCOL = "1"
+PROTOCOL = "2"
 """Version of the protocol; stored with each measurement, and measurements of different versions are never compared."""
 
 WIDE = 0.10
@@ -45,7 +45,7 @@ class Measured:
 
     def interval(self, name: str) -> Interval:
         """Median and 95% interval, microseconds of one call."""
-        return median_interval(self._batches(name), self.seed)
+        return median_interval(self._batches(name))
 
     def timing(self, name: str) -> Timing:
         """The time of one call, with what speaks against leaning on it."""
@@ -74,7 +74,7 @@ class Measured:
         tops, bottoms = self._batches(a), self._batches(b)
         if self.watches[a].clock != self.watches[b].clock:
             return None
-        return ratio_interval(tops, bottoms, self.seed)
+        return ratio_interval(tops, bottoms)
 
     def notes(self, name: str) -> str:
         """Caches, allocation, clock: what a reader of the figure must know."""

@@ -255,7 +255,7 @@ class Timing:
     """The time of one call of one candidate, in microseconds.
 
     `mode` is 'device' (inputs resident and rotated, no host work) or 'call' (what Python pays); `clock`
-    names the timer (graph, events, monotonic). `low_us` and `high_us` bound the median (95%, bootstrap
+    names the timer (graph, events, monotonic). `low_us` and `high_us` bound the median (95%,
     over batches). `noisy` is empty or says why the figure should not be leaned on.
     """
 
@@ -290,3 +290,23 @@ class Choice:
     versions: Mapping[str, str]
     run_id: str = ""
     reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """A kernel passed its op's frozen matrix on a kind of device, each case run twice with equal bits, and what that holds for."""
+
+    op: str
+    kernel: str
+    device_key: str
+    contract_hash: str
+    source_hash: str
+    versions: Mapping[str, str]
+    matrix_name: str
+    matrix_hash: str
+    cases: int
+    determinism: Determinism
+
+    def __post_init__(self) -> None:
+        require(self.determinism is not Determinism.NONE, f"{self.kernel} declares no determinism: there is nothing to prove")
+        require(self.cases > 0, f"a proof of {self.kernel} needs at least one case")
