@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from kernelyard.registry import choices
+from kernelyard.registry import choices, proofs
 
 if TYPE_CHECKING:
     from kernelyard import ops as ops
@@ -21,6 +21,7 @@ __version__ = "0.1.0"
 __all__ = ["explain", "ops", "use"]
 
 choices.connect("kernelyard.store.choices:find")
+proofs.connect("kernelyard.store.proofs:find")
 
 
 def explain(op: str, *args: Any, **kwargs: Any) -> Selection:

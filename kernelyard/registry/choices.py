@@ -57,12 +57,14 @@ def holds(choice: Choice, op: Op, registry: Registry) -> Answer:
     for what, (then, now) in current.items():
         if then != now:
             return no(f"stale: {what} has changed since it was tuned")
-    return _versions_hold(choice, versions)
+    answer = versions_hold(choice.versions, versions)
+    return answer or no(f"stale: {answer.reason}")
 
 
-def _versions_hold(choice: Choice, versions: Mapping[str, str]) -> Answer:
-    for name in sorted({*versions, *choice.versions}):
-        then, now = choice.versions.get(name, "none"), versions.get(name, "none")
+def versions_hold(before: Mapping[str, str], after: Mapping[str, str]) -> Answer:
+    """Whether all versions are what they were; else the first that is not."""
+    for name in sorted({*after, *before}):
+        then, now = before.get(name, "none"), after.get(name, "none")
         if then != now:
-            return no(f"stale: {name} was {then}, is {now}")
+            return no(f"{name} was {then}, is {now}")
     return YES

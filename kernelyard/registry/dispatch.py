@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from kernelyard.errors import BuildFailed, Unsupported
-from kernelyard.registry import choices, pins, registry
+from kernelyard.registry import choices, pins, proofs, registry
 from kernelyard.registry.kernel import Kernel
 from kernelyard.registry.op import Op
 from kernelyard.registry.pins import Bound, Pins, active
@@ -68,7 +68,7 @@ def bind(op: Op, workload: Workload) -> tuple[Selection, Bound]:
             rejected.append(Rejected(selection.kernel.name, f"does not build: {error.asked}"))
             message = f"kernelyard: {op.name} on {workload.label()}: {selection.kernel.name} does not build ({error.asked}); "
             warnings.warn(f"{message}the next kernel serves. `kernelyard.explain` tells more.", RuntimeWarning, stacklevel=5)
-    raise _nothing(op, workload, rejected)
+    raise _nothing(op, workload, rejected, active())
 
 
 def forget() -> None:
@@ -97,7 +97,7 @@ def _candidates(op: Op, workload: Workload, table: Registry, pins: Pins, rejecte
         last = kernel.name == op.fallback
         reason = "the op's fallback: no other kernel can" if last else f"not tuned; highest priority ({kernel.priority}) that can"
         yield Selection(op.name, workload, kernel, config, reason, tuple(rejected))
-    raise _nothing(op, workload, rejected)
+    raise _nothing(op, workload, rejected, pins)
 
 
 def _chosen(op: Op, workload: Workload, table: Registry, pins: Pins, rejected: list[Rejected]) -> Iterator[Selection]:
@@ -158,10 +158,10 @@ def _fit(table: Registry, kernel: Kernel, workload: Workload, pins: Pins, config
 
     Predicates, constraints and probes are the plugin's code; one that raises is a no, and takes no other kernel down.
     """
-    if pins.deterministic and kernel.determinism is Determinism.NONE:
-        return no("determinism was asked for and it declares none"), {}
     try:
         answer = table.can_run(kernel, workload.device) and kernel.support.fits(workload)
+        if answer and pins.deterministic:
+            answer = _deterministic(table, kernel, workload, tuned=config is not None)
         if not answer:
             return answer, {}
         config = kernel.space.default_for(workload) if config is None else config
@@ -170,10 +170,20 @@ def _fit(table: Registry, kernel: Kernel, workload: Workload, pins: Pins, config
         return no(f"its declaration raised {type(error).__name__}: {error}"), {}
 
 
+def _deterministic(table: Registry, kernel: Kernel, workload: Workload, *, tuned: bool) -> Answer:
+    """Whether equal inputs give equal bits: shown by a check of the op's frozen matrix, or, for a stored choice, by its own trial,
+    which ran its config twice on this very workload."""
+    if tuned and kernel.determinism is not Determinism.NONE:
+        return YES
+    return proofs.shown(table.op(kernel.op), kernel, workload.device, table)
+
+
 def _build_key(workload: Workload, kernel: Kernel, config: Config) -> tuple[str, str, str]:
     return workload.key(), kernel.name, config_key(config)
 
 
-def _nothing(op: Op, workload: Workload, rejected: list[Rejected]) -> Unsupported:
+def _nothing(op: Op, workload: Workload, rejected: list[Rejected], pins: Pins) -> Unsupported:
     reasons = "; ".join(f"{r.kernel}: {r.reason}" for r in rejected) or "it has no kernels"
-    return Unsupported(f"no kernel of {op.name} can run {workload.key()}.", exists=f"{reasons}.")
+    run = proofs.command(op, None, workload.device)
+    do = f"Run `{run}`: what passes there with equal bits from run to run serves from then on." if pins.deterministic else ""
+    return Unsupported(f"no kernel of {op.name} can run {workload.key()}.", exists=f"{reasons}.", do=do)

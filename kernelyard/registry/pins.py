@@ -43,8 +43,9 @@ def active() -> Pins:
 def use(*, deterministic: bool | None = None, **kernels: str) -> Iterator[None]:
     """Pin kernels by op name for calls inside: `with kernelyard.use(rmsnorm="torch.eager"):`.
 
-    A pinned kernel that can't run raises Unsupported with the reason. `deterministic=True` leaves only kernels
-    that give the same bits from run to run. Inner pins add to outer ones. Raises UnknownName on entry.
+    A pinned kernel that can't run raises Unsupported with the reason. `deterministic=True` leaves only kernels that have
+    shown on this kind of device that they give the same bits from run to run: by `kernelyard check`, or by the trial of
+    a stored choice on its workload. Inner pins add to outer ones. Raises UnknownName on entry.
     """
     for op, kernel in kernels.items():
         registry.current().kernel(op, kernel)

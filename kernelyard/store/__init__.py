@@ -1,7 +1,7 @@
 """The store: what was measured and chosen, in one SQLite file that survives whatever happens around it.
 
 It knows records and files. It does not know kernels, how a time was taken, or whether a choice is still
-valid (the registry compares hashes). Writing goes through `database.open_store`; a process that only
+valid (the registry compares hashes), nor whether a proof is. Writing goes through `database.open_store`; a process that only
 serves calls uses `choices.find`, which opens read-only and treats whatever it can't read as a miss.
 Read `records`, then `migrations`, `database`, `choices`, `results`. Look inside with any SQLite tool,
 for example `datasette kernelyard.db`.

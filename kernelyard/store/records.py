@@ -158,7 +158,7 @@ def entry_of(row: tuple[Any, ...]) -> Entry:
     values = dict(zip(CHOICE_COLUMNS, row, strict=True))
     texts = {name: str(values[name] or "") for name in ("op", "workload_key", "device_key", "mode", "workload", "created_at", "dtype")}
     try:
-        choice, evidence, shapes = _choice(values), _mapping(values["evidence"], "evidence"), _mapping(values["shapes"], "shapes")
+        choice, evidence, shapes = _choice(values), mapping(values["evidence"], "evidence"), mapping(values["shapes"], "shapes")
         problem = ""
     except ValueError as error:
         choice, evidence, shapes, problem = None, {}, {}, str(error)
@@ -169,7 +169,7 @@ def entry_of(row: tuple[Any, ...]) -> Entry:
 
 
 def _choice(values: Mapping[str, Any]) -> Choice:
-    config, versions = _mapping(values["config"], "config"), _mapping(values["versions"], "versions")
+    config, versions = mapping(values["config"], "config"), mapping(values["versions"], "versions")
     for name, value in config.items():
         require(isinstance(value, int | float | str | bool), f"config value {name}={value!r} is not a plain value")
     names = ("op", "workload_key", "device_key", "mode", "kernel", "contract_hash", "source_hash", "space_hash")
@@ -180,7 +180,8 @@ def _choice(values: Mapping[str, Any]) -> Choice:
     return Choice(**texts, config=config, versions=versions, run_id=values["run_id"] or "", reason=str(values["reason"] or ""))
 
 
-def _mapping(text: object, column: str) -> dict[str, Any]:
+def mapping(text: object, column: str) -> dict[str, Any]:
+    """A JSON object from a column; raises DeclarationError with the column's name for anything else."""
     require(isinstance(text, str), f"{column} is {text!r}, not JSON text")
     try:
         value = json.loads(str(text))

@@ -206,8 +206,9 @@ def test_a_kernel_that_does_not_build_is_passed_over_with_one_warning(install: I
     assert told in rejected(chosen())["fake.best"], "explain knows it too"
 
 
-def test_what_failed_to_build_is_not_built_again_for_the_workload(install: Install) -> None:
-    install(make_kernel("fake.best", "broken", priority=1), LAST)
+def test_what_failed_to_build_is_not_built_again_for_the_workload(install: Install, prove: Callable[..., None]) -> None:
+    install(best := make_kernel("fake.best", "broken", priority=1), LAST)
+    prove(best, LAST)
     with pytest.warns(RuntimeWarning):
         ran()
     with warnings.catch_warnings():
@@ -279,9 +280,10 @@ def test_explain_says_what_a_call_would_run_and_builds_nothing(install: Install)
 
 
 @pytest.mark.parametrize("determinism", ["none", "run-to-run", "bitwise"])
-def test_a_caller_can_ask_for_determinism(install: Install, determinism: str) -> None:
+def test_a_caller_can_ask_for_determinism(install: Install, prove: Callable[..., None], determinism: str) -> None:
     best: Kernel = make_kernel("fake.best", 1, priority=1, determinism=determinism)
     install(best, LAST)
+    prove(*(kernel for kernel in (best, LAST) if kernel.determinism != "none"))
     with kernelyard.use(deterministic=True):
         assert ran() == (3 if determinism == "none" else 1)
         if determinism == "none":

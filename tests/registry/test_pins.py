@@ -31,7 +31,8 @@ def installed(install: Install) -> None:
     install(*KERNELS)
 
 
-def test_inner_pins_win_and_the_outer_ones_come_back() -> None:
+def test_inner_pins_win_and_the_outer_ones_come_back(prove: Callable[..., None]) -> None:
+    prove(*KERNELS)
     with kernelyard.use(scale="fake.two"):
         with kernelyard.use(scale="fake.last"):
             assert ran() == 3
