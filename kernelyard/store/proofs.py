@@ -25,7 +25,8 @@ def save(proof: Proof, path: Path | None = None) -> None:
     row = {name: getattr(proof, name) for name in COLUMNS}
     row |= {"versions": dump(dict(proof.versions)), "determinism": str(proof.determinism), "created_at": now()}
     updates = ", ".join(f"{name} = excluded.{name}" for name in row)
-    sql = f"insert into proofs ({', '.join(row)}) values ({', '.join('?' for _ in row)}) on conflict ({', '.join(KEY)}) do update set {updates}"
+    columns, marks = ", ".join(row), ", ".join("?" for _ in row)
+    sql = f"insert into proofs ({columns}) values ({marks}) on conflict ({', '.join(KEY)}) do update set {updates}"
     with open_store(path) as store, failures(store.path), store.db.atomic():
         store.db.execute(sql, list(row.values()))
 

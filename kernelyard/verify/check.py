@@ -57,10 +57,11 @@ def check_kernel(
         return CheckReport(op.name, kernel.name, device_type, 0, (), len(matrix.points), reason=answer.reason)
     build = build or registry.current().build
     workloads, refusals = supported(op, kernel, _spread(matrix, limit), device_type)
-    cases, crowded = _roomy(op, cases_of(op, workloads, defences), torch.device(device_type))
+    workloads, crowded = _roomy(op, workloads, torch.device(device_type))
     refusals |= crowded
+    cases = list(cases_of(op, workloads, defences))
     if not cases:
-        why = "this machine has no room for any case" if crowded else "no point of the matrix is inside its declared support"
+        why = "this machine has no room for any point" if crowded else "no point of the matrix is inside its declared support"
         reason = f"{why}: {'; '.join(list(crowded or refusals)[:3])}"
         return CheckReport(
             op.name, kernel.name, device_type, 0, (), sum(refusals.values()),
@@ -85,13 +86,13 @@ def _most(values: Iterable[float | None]) -> float | None:
     return max((value for value in values if value is not None), default=None)
 
 
-def _roomy(op: Op, cases: Iterable[Case], device: torch.device) -> tuple[list[Case], dict[str, int]]:
-    """The cases that there is memory for, and how many each reason leaves out."""
+def _roomy(op: Op, workloads: Iterable[Workload], device: torch.device) -> tuple[list[Workload], dict[str, int]]:
+    """The workloads that there is memory for, and how many points each reason leaves out."""
     fitting, crowded = [], Counter[str]()
     with checking("the estimate of the memory it needs"):
-        for case in cases:
-            if answer := room.enough(op, case.workload, device):
-                fitting.append(case)
+        for workload in workloads:
+            if answer := room.enough(op, workload, device):
+                fitting.append(workload)
             else:
                 crowded[answer.reason] += 1
     return fitting, dict(crowded)

@@ -10,8 +10,7 @@ from torch import Tensor
 
 from kernelyard.registry.op import Op
 from kernelyard.registry.spec import Workload
-from kernelyard.verify import compare, edges, form, guards
-from kernelyard.verify.diagnosis import MOST_ELEMENTS
+from kernelyard.verify import compare, diagnosis, edges, form, guards
 from kernelyard.verify.guards import Guarded
 from kernelyard.verify.outcome import checking
 
@@ -84,6 +83,6 @@ def _from(op: Op, workload: Workload, args: tuple[Any, ...], regions: dict[str, 
             result = op.reference(*wide)
         want = (result,) if isinstance(result, Tensor) else tuple(result)
         want = tuple(w.contiguous() if w.is_floating_point() else w.double().contiguous() for w in want)
-        kept = wide if all(w.numel() <= MOST_ELEMENTS for w in want) else ()
+        kept = wide if all(w.numel() <= diagnosis.MOST_ELEMENTS for w in want) else ()
         before = {name: region.buffer.clone() for name, region in regions.items()}
     return Inputs(own, regions, before, kept, want)

@@ -77,7 +77,7 @@ class CaseResult:
 class CheckReport:
     """A kernel over a matrix. `unsupported` counts the points that its declared support leaves out, which are no failures.
 
-    `no_room` counts the cases that this machine lacks the memory for, with their reasons among the `refusals`.
+    `no_room` counts those among them that this machine lacks the memory for; all have their reasons in `refusals`.
     `max_ulp`, `norm`, `eager_ulp` and `eager_norm` are the largest of the cases: see `CaseResult`.
     `reason` says why nothing could be checked at all; then `cases` is 0 and the kernel is not `ok`.
     """

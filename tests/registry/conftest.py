@@ -10,9 +10,9 @@ import pytest
 from kernelyard.registry import choices, proofs, registry
 from kernelyard.registry.backend import Backend
 from kernelyard.registry.kernel import Kernel
+from kernelyard.registry.machine import identity
 from kernelyard.registry.op import Op
 from kernelyard.registry.registry import Registry
-from kernelyard.registry.machine import identity
 from kernelyard.registry.spec import Choice, Proof
 from tests.registry import fakes
 
