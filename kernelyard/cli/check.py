@@ -98,6 +98,7 @@ def _checked(
     worker: Worker, table: Registry, kernel: Kernel, matrix: Matrix, device: str, *, full: bool, timeout_s: float
 ) -> Found:
     from kernelyard.cli.found import found_in
+    from kernelyard.cli.proofs import record
     from kernelyard.cli.watching import Watching
     from kernelyard.verify.jobs import check_located
 
@@ -107,6 +108,7 @@ def _checked(
     op = table.op(kernel.op)
     checked = check_located(worker, op, kernel, matrix, device, limit=limit, timeout_s=timeout_s, seen=watching.seen)
     watching.close()
+    record(checked.report, matrix, table)
     if limit is not None and limit < len(matrix.points):
         say(f"{kernel.name}: {limit} of {len(matrix.points)} points, because each takes seconds to build; --full checks all")
     return found_in(checked, table, kernel)

@@ -41,6 +41,11 @@ class Workspaces(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """So that code that torch.compile made runs as it does without us, and is not compiled again or run eagerly."""
         return True
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """No: torch would import its compiler, 2 s, to keep it away from a function that it never meets."""
+        return False
+
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
