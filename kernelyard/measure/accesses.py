@@ -100,7 +100,7 @@ class Instruction:
     def settle(self, layout: Layout) -> Cost:
         """Requests and sectors of all executions so far; the patterns go."""
         for pattern in self._patterns.values():
-            once = cost(pattern.addresses, pattern.mask, self.itemsize, layout, self.width.at_once)
+            once = cost(pattern.addresses, pattern.mask, self.itemsize, layout, layout.at_once(self.width))
             self._cost = self._cost.plus(once, pattern.times)
         self._patterns.clear()
         self._kept_bytes = 0

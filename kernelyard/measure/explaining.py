@@ -44,9 +44,9 @@ class Question:
 
 def explain(access: Access, start: int, allowed: Width, layout: Layout) -> Explained:
     """The first request of warp 0; offsets count from `start`, the tensor's address."""
-    shown = lanes(access.addresses, access.mask, access.itemsize, layout, allowed.at_once, start)
-    held, size = math.prod(layout.held), access.itemsize
-    return Explained(access.line, access.kind, access.tensor, access.program, size, held, allowed.aligned, allowed.at_once, shown)
+    at_once, held, size = layout.at_once(allowed), math.prod(layout.held), access.itemsize
+    shown = lanes(access.addresses, access.mask, size, layout, at_once, start)
+    return Explained(access.line, access.kind, access.tensor, access.program, size, held, allowed.aligned, at_once, shown)
 
 
 def coalescing(one: Mapping[str, Any]) -> tuple[str, str]:
@@ -66,8 +66,10 @@ def coalescing(one: Mapping[str, Any]) -> tuple[str, str]:
 
 def _limit(one: Mapping[str, Any]) -> str:
     """Why a lane moves no more at once."""
-    if one["at_once"] < one["aligned"]:
+    if one["at_once"] < min(one["aligned"], one["held"]):
         return f"the mask changes within the {one['aligned']} that its addresses allow"
     if one["aligned"] < one["held"]:
-        return f"its addresses allow no more, though it holds {one['held']} neighbours, as a wider load of the same block does"
+        return f"its addresses allow no more, though it holds {one['held']} neighbours, as a wider access of the same block does"
+    if one["held"] < one["aligned"]:
+        return "the block has no more for each thread"
     return "as much as its addresses allow"

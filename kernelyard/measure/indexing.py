@@ -98,6 +98,10 @@ class Layout:
     warps: Shape
     order: Shape
 
+    def at_once(self, allowed: Width) -> int:
+        """Elements that a lane moves in one access: no more than it holds."""
+        return min(allowed.at_once, math.prod(self.held))
+
 
 def blocked(shape: Shape, held: int, order: Shape, num_warps: int) -> Layout:
     """The default layout of a block of `shape` whose threads hold `held` neighbours along order[0]."""
@@ -135,7 +139,6 @@ def requests(shape: Shape, layout: Layout, at_once: int) -> NDArray[np.int64]:
             parts[part][:] += rest[d] % size * steps[part]
             rest[d] //= size
             steps[part] *= size
-    at_once = min(at_once, steps[0])
     pieces = steps[0] // at_once
     request = (turn * steps[2] + warp) * pieces + held // at_once
     table = np.full((steps[3] * steps[2] * pieces, LANES, at_once), -1, np.int64)

@@ -152,7 +152,7 @@ def _instruction(one: Instruction, layout: Layout, file: str) -> InstructionTraf
     total = one.settle(layout)
     return InstructionTraffic(
         line, linecache.getline(file, line).strip(), kind, tensor, block, one.programs, one.active * itemsize, int(one.touched.sum()),
-        1 - one.active / one.lanes, one.width.at_once * itemsize, layout, total.requests, total.sectors, total.ideal,
+        1 - one.active / one.lanes, layout.at_once(one.width) * itemsize, layout, total.requests, total.sectors, total.ideal,
     )  # fmt: skip
 
 
