@@ -22,12 +22,13 @@ Mode = Literal["device", "call"]
 class Stopwatch:
     """elapsed_us(n) makes n calls and returns the microseconds that they took together.
 
-    clock          'monotonic', 'events' or 'graph'
+    clock          'monotonic', 'events', 'graph' or 'block_until_ready'
     grain          n must be a multiple of it (a graph replays all its calls)
     most_calls     the largest n worth asking for
     empty_us       the same for the loop around nothing; what it takes is no time of the kernel
     resolution_us  the smallest step of the clock
     lead_in        calls before each sample, not timed, as a share of n: another candidate has just run
+    work(n)        the same calls back to back with nothing around them (no flush, no head start), for a meter of energy
     cache, note    what the caches hold, and what else a reader of the figure must know
     name           the candidate, for messages
     """
@@ -39,6 +40,7 @@ class Stopwatch:
     empty_us: Callable[[int], float] | None = None
     resolution_us: float = 0.001
     lead_in: float = 0.125
+    work: Callable[[int], None] | None = None
     cache: str = ""
     note: str = ""
     name: str = "the candidate"
@@ -55,6 +57,16 @@ class Stopwatch:
             raise MeasurementFailed(f"the {self.clock} clock read {elapsed} us for {calls} calls of {self.name}.", do="No result was kept.")
         return elapsed
 
+    def run(self, calls: int) -> None:
+        """So many calls, untimed; ends when the device is done with them."""
+        if self.work is None:
+            self.read(calls)
+            return
+        try:
+            self.work(calls)
+        except Exception as error:
+            raise _failed(self.name, error) from error
+
     def read_empty(self, calls: int) -> float:
         """Microseconds of the loop for so many calls of nothing; 0.0 where the clock sees no loop."""
         return self.empty_us(calls) if self.empty_us is not None else 0.0
@@ -62,8 +74,10 @@ class Stopwatch:
 
 def stopwatches(executables: Mapping[str, tuple[Executable, Rotation]], device_type: str, mode: Mode) -> dict[str, Stopwatch]:
     """One stopwatch for each candidate, all on one clock so that their ratios mean something."""
-    from kernelyard.measure import cuda, monotonic
+    from kernelyard.measure import jax_clock, monotonic
 
+    if mode == "device" and any(executable.wait is not None for executable, _ in executables.values()):
+        return jax_clock.device_times(executables, device_type)
     if device_type == "cpu" and mode == "device":
         allocating = any(executable.into is None for executable, _ in executables.values())
         return {
@@ -71,6 +85,8 @@ def stopwatches(executables: Mapping[str, tuple[Executable, Rotation]], device_t
         }
     if device_type == "cpu":
         return {name: monotonic.call_time(executable, rotation) for name, (executable, rotation) in executables.items()}
+    from kernelyard.measure import cuda
+
     if mode == "call":
         return {name: cuda.call_time(executable, rotation) for name, (executable, rotation) in executables.items()}
     return _cuda_device_time(executables)
@@ -103,7 +119,9 @@ def first_call_us(executable: Executable, args: tuple[Any, ...], device_type: st
     if cuda:
         torch.cuda.synchronize()
     start = time.perf_counter_ns()
-    executable.call(*args)
+    result = executable.call(*args)
+    if executable.wait is not None:
+        executable.wait(result)
     if cuda:
         torch.cuda.synchronize()
     return (time.perf_counter_ns() - start) / 1e3

@@ -10,12 +10,14 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable
-from itertools import islice
+from functools import lru_cache, partial
+from itertools import islice, pairwise
 from typing import Any
 
 import torch
 
 from kernelyard.errors import MeasurementFailed
+from kernelyard.measure import monotonic
 from kernelyard.measure.arguments import MB, Pair, Rotation
 from kernelyard.measure.clocks import Stopwatch
 from kernelyard.registry.backend import Executable
@@ -24,6 +26,7 @@ GRAPH_CALLS = 200  # long against the gap between an event and the first kernel 
 GRAPH_US = 20_000.0
 EVENT_CALLS = 32
 HOST_CALLS = 100  # far from the 1024 launches after which the driver makes the host wait
+EVENT_STEP_US = 0.5  # what cudaEventElapsedTime's documentation promises; used where none was seen
 HEAD_START_CYCLES = 400_000  # some 200 us: more than it takes to launch a graph or an eager op
 
 cuda: Any = torch.cuda  # parts of it have no types
@@ -40,14 +43,19 @@ def graph_time(executable: Executable, rotation: Rotation) -> Stopwatch:
     calls = _graph_calls(run, rotation)
     graph = _capture(run, rotation, calls)
     _check_replay(graph, rotation, kept if executable.into is None else None)
-    flush = _flush(rotation)
+    before = flush(rotation)
 
     def elapsed_us(count: int) -> float:
-        return sum(_between_events(graph.replay, flush) for _ in range(count // calls))
+        return sum(_between_events(graph.replay, before) for _ in range(count // calls))
+
+    def work(count: int) -> None:
+        for _ in range(count // calls):
+            graph.replay()
+        torch.cuda.synchronize()
 
     return Stopwatch(
-        "graph", elapsed_us, grain=calls, most_calls=calls, resolution_us=0.5, lead_in=0.0, cache=rotation.cache
-    )  # fmt: skip
+        "graph", elapsed_us, grain=calls, most_calls=calls, resolution_us=event_step_us(), lead_in=0.0, cache=rotation.cache, work=work
+    )
 
 
 def event_time(executable: Executable, rotation: Rotation, reason: str = "") -> Stopwatch:
@@ -59,27 +67,37 @@ def event_time(executable: Executable, rotation: Rotation, reason: str = "") -> 
     def elapsed_us(count: int) -> float:
         return sum(_between_events(lambda pair=pair: run(pair), flush) for pair in islice(rotation.turn, count))  # type: ignore[misc]
 
+    def work(count: int) -> None:
+        for pair in islice(rotation.turn, count):
+            run(pair)
+        torch.cuda.synchronize()
+
     notes = (reason, f"an empty pair of events reads {floor:.1f} us")
     return Stopwatch(
-        "events", elapsed_us, most_calls=EVENT_CALLS, resolution_us=0.5, lead_in=1 / EVENT_CALLS,
-        cache=f"L2 flushed before every call; {rotation.cache}", note="; ".join(filter(None, notes)),
+        "events", elapsed_us, most_calls=EVENT_CALLS, resolution_us=event_step_us(), lead_in=1 / EVENT_CALLS,
+        cache=f"L2 flushed before every call; {rotation.cache}", note="; ".join(filter(None, notes)), work=work,
     )  # fmt: skip
 
 
 def call_time(executable: Executable, rotation: Rotation) -> Stopwatch:
     """The host's time to issue a call from Python; calls follow each other and the device is waited for once, outside the time."""
-    call = executable.call
+    call, wait = executable.call, executable.wait or _nothing
 
     def elapsed_us(count: int) -> float:
         torch.cuda.synchronize()
+        result = None
         start = time.perf_counter_ns()
         for _, args in islice(rotation.turn, count):
-            call(*args)
+            result = call(*args)
         stop = time.perf_counter_ns()
+        wait(result)
         torch.cuda.synchronize()
         return (stop - start) / 1e3
 
-    return Stopwatch("monotonic", elapsed_us, most_calls=HOST_CALLS, cache=rotation.cache, note="host time, device not waited for")
+    return Stopwatch(
+        "monotonic", elapsed_us, most_calls=HOST_CALLS, resolution_us=monotonic.clock().resolution_us, cache=rotation.cache,
+        note="host time, device not waited for",
+    )  # fmt: skip
 
 
 def _run(executable: Executable, count: int) -> tuple[Run, deque[Any]]:
@@ -143,7 +161,7 @@ def _between_events(work: Callable[[], Any], flush: Callable[[], None]) -> float
     return float(start.elapsed_time(stop)) * 1e3
 
 
-def _flush(rotation: Rotation) -> Callable[[], None]:
+def flush(rotation: Rotation) -> Callable[[], None]:
     """Nothing, where the sets alone push each other out of L2."""
     return _nothing if rotation.total_bytes > 2 * _l2_bytes() else _flusher()
 
@@ -168,5 +186,17 @@ def _l2_bytes() -> int:
     return int(torch.cuda.get_device_properties(torch.cuda.current_device()).L2_cache_size)
 
 
-def _nothing() -> None:
+@lru_cache(maxsize=1)
+def event_step_us() -> float:
+    """The least by which two readings of events differ, to the nanosecond; measured once a process on waits of many lengths."""
+    readings = sorted({round(_between_events(partial(cuda._sleep, 1000 + 37 * i), _nothing), 3) for i in range(32)})
+    return min((round(b - a, 3) for a, b in pairwise(readings)), default=EVENT_STEP_US)
+
+
+def synchronize() -> None:
+    """Wait for all work of the GPU, in every stream of this process."""
+    torch.cuda.synchronize()
+
+
+def _nothing(*args: Any) -> None:
     return None

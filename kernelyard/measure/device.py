@@ -1,7 +1,8 @@
 """One timing at a time on a device, and proof of it: a file lock per device UUID with a log of its holders.
 
 The lock is the operating system's (flock): it goes with its process, however that ends, so none is ever stale. It is
-re-entrant inside one thread; a process that holds it must not wait for a child that measures.
+re-entrant inside one thread; another thread, and a child forked off while it is held, wait like any stranger. So a process that
+holds it must not wait for a child that measures.
 """
 
 from __future__ import annotations
@@ -25,6 +26,19 @@ from kernelyard.registry.spec import DeviceIdentity
 __all__ = ["DeviceState", "Holder", "guard", "holders", "lock", "state", "usable_cores"]
 
 
+_locks: dict[Path, FileLock] = {}
+_parents: list[FileLock] = []
+"""Locks inherited by a fork: kept from the garbage collector, which would unlock the parent's file."""
+
+
+def _forked() -> None:
+    _parents.extend(_locks.values())
+    _locks.clear()
+
+
+os.register_at_fork(after_in_child=_forked)
+
+
 @dataclass(frozen=True, slots=True)
 class Holder:
     """A process that held a device; times are seconds since the epoch, `end` is None if it never said that it was done."""
@@ -38,7 +52,7 @@ class Holder:
 def lock(device: DeviceIdentity, waiting: Callable[[str], None] | None = None) -> Iterator[None]:
     """Hold the device alone, among all processes of this home. Waits as long as it takes, after one message to `waiting`."""
     path = lock_path(device)
-    flock = FileLock(path, is_singleton=True)
+    flock = _locks.setdefault(path, FileLock(path))
     _acquire(flock, device, waiting)
     outermost = flock.lock_counter == 1
     start = time.time()

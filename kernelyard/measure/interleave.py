@@ -11,8 +11,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from kernelyard.errors import UsageError
+from kernelyard.measure import conditions
 from kernelyard.measure.clocks import Mode, Stopwatch
 from kernelyard.measure.measured import Measured
+from kernelyard.measure.state import DeviceState, Guard, Seen
 from kernelyard.measure.stats import Batches, median_interval
 
 MOST_ROUNDS = 20
@@ -20,13 +22,21 @@ LEAST_ROUNDS = 2
 STABLE = 1.05
 RETAKES = 2
 
-Guard = Callable[[], Callable[[], str]]
-"""Called when a batch starts; what it returns is called when the batch ends, and says what disturbed it, or ''."""
+STEPS = 20
+"""A sample lasts at least so many steps of its clock, so that one step is at most 5% of it; for a clock of 15 ms that is 0.3 s."""
+
+LEAST_STEPS = 10
+"""What lasts fewer steps of its clock is no time: two candidates could differ by a tenth and read the same, or the other way round."""
+
+LONGEST_S = 0.5
+"""A reading that took so long is long enough, whatever its clock says: that may stand still."""
+
+SETTLE_LAP_S = 0.2
 
 
-def undisturbed() -> Callable[[], str]:
+def undisturbed() -> Callable[[], Seen]:
     """A Guard that sees nothing."""
-    return lambda: ""
+    return Seen
 
 
 @dataclass(frozen=True)
@@ -38,6 +48,7 @@ class Plan:
     precision              stop early once every 95% interval is within plus or minus this share of its median
     sample_us              a sample lasts at least so long: 20 000 steps of a 50 ns clock
     warm_up_s              at least so long for each candidate, and until stable, at most five times as long
+    settle_s               at most so long for all together, until a GPU's clock and temperature stand still
     """
 
     batches: int = 3
@@ -46,6 +57,7 @@ class Plan:
     precision: float = 0.01
     sample_us: float = 1000.0
     warm_up_s: float = 0.05
+    settle_s: float = 1.0
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -58,36 +70,59 @@ def interleave(watches: Mapping[str, Stopwatch], plan: Plan, mode: Mode, guard: 
     """Warm each candidate up, then take batches until they agree; see `kernelyard.measure.protocol.measure`."""
     watches = {name: replace(watch, name=name) for name, watch in watches.items()}
     with _collector_off():
+        judge = guard()
         unstable = frozenset(name for name, watch in watches.items() if not _warm_up(watch, plan))
         calls = {name: calibrate(watch, plan.sample_us) for name, watch in watches.items()}
+        unsettled = _settle(watches, calls, plan, guard, judge())
         empties: Batch = {name: [] for name in watches}
-        taken, noise = _batches(watches, calls, plan, guard, empties)
+        taken, seen = _batches(watches, calls, plan, guard, empties)
     samples = {name: _net([batch[name] for batch in taken], empties[name], watches[name], calls[name]) for name in watches}
-    return Measured(mode, samples, calls, watches, plan.seed, noise, unstable)
+    states = tuple(state for batch in seen for state in batch.states)
+    return Measured(mode, samples, calls, watches, _noise(seen, states), unstable, unsettled, batch_states=states)
 
 
 Batch = dict[str, list[float]]
 """Microseconds of one call, a list for each candidate."""
 
 
+def _settle(watches: Mapping[str, Stopwatch], calls: Mapping[str, int], plan: Plan, guard: Guard, seen: Seen) -> str:
+    """After the warm-up, laps of all candidates while the device's clock and temperature move; '' or what still moved at the end."""
+    start = time.monotonic()
+    while moved := conditions.moving(seen.states):
+        if time.monotonic() - start >= plan.settle_s:
+            return moved
+        judge, lap = guard(), time.monotonic()
+        while time.monotonic() - lap < SETTLE_LAP_S:
+            for name, watch in watches.items():
+                watch.read(calls[name])
+        seen = judge()
+    return ""
+
+
 def _batches(
     watches: Mapping[str, Stopwatch], calls: Mapping[str, int], plan: Plan, guard: Guard, empties: Batch
-) -> tuple[list[Batch], str]:
+) -> tuple[list[Batch], list[Seen]]:
     rng = random.Random(plan.seed)
     rounds = _rounds(watches, calls, plan)
     taken: list[Batch] = []
-    noise: list[str] = []
+    seen: list[Seen] = []
     retakes, deadline = RETAKES, time.monotonic() + plan.budget_s
     while not _enough(taken, plan, deadline):
         judge = guard()
         batch = _batch(watches, calls, rounds, rng, empties)
-        disturbance = judge()
-        if disturbance and retakes:
+        found = judge()
+        if found.disturbance and retakes:
             retakes -= 1
             continue
         taken.append(batch)
-        noise += [disturbance] if disturbance else []
-    return taken, f"{noise[-1]} in {len(noise)} of {len(taken)} batches" if noise else ""
+        seen.append(found)
+    return taken, seen
+
+
+def _noise(seen: Sequence[Seen], states: Sequence[DeviceState]) -> str:
+    disturbances = [found.disturbance for found in seen if found.disturbance]
+    disturbed = f"{disturbances[-1]} in {len(disturbances)} of {len(seen)} batches" if disturbances else ""
+    return "; ".join(filter(None, (disturbed, conditions.clock_change(states))))
 
 
 def _batch(watches: Mapping[str, Stopwatch], calls: Mapping[str, int], rounds: int, rng: random.Random, empties: Batch) -> Batch:
@@ -113,14 +148,14 @@ def _enough(taken: list[Batch], plan: Plan, deadline: float) -> bool:
 
 
 def _net(batches: Batches, empties: Sequence[float], watch: Stopwatch, calls: int) -> Batches:
-    """Samples without the loop; all zeros where the least of them is hardly longer than the loop, or than four steps of the clock.
+    """Samples without the loop; all zeros where the least of them is hardly longer than the loop, or than ten steps of the clock.
 
     The least, because noise adds time and never takes it away: the least sample and the least empty loop are nearest
     to what was done. On a machine busy with other work an empty loop still read 0.4 of itself too long.
     """
     overhead = min(empties)
     least = min(map(min, batches)) - overhead
-    if least < max(4 * watch.resolution_us / calls, 0.5 * overhead):
+    if least < max(LEAST_STEPS * watch.resolution_us / calls, 0.5 * overhead):
         return tuple(tuple(0.0 for _ in batch) for batch in batches)
     return tuple(tuple(sample - overhead for sample in batch) for batch in batches)
 
@@ -136,10 +171,13 @@ def _rounds(watches: Mapping[str, Stopwatch], calls: Mapping[str, int], plan: Pl
 
 
 def calibrate(watch: Stopwatch, sample_us: float) -> int:
-    """Calls for a sample of at least `sample_us`: at least one grain, at most what the stopwatch allows."""
-    calls = watch.grain
+    """Calls for a sample of at least `sample_us` and STEPS steps of the clock: at least one grain, at most what the stopwatch allows."""
+    calls, sample_us = watch.grain, max(sample_us, min(STEPS * watch.resolution_us, LONGEST_S * 1e6))
     while calls < watch.most_calls:
+        start = time.monotonic()
         elapsed = watch.read(calls)
+        if time.monotonic() - start >= LONGEST_S:
+            break
         if elapsed >= sample_us:  # a neighbour may have stretched one reading; the least of three is the kernel's
             elapsed = min(elapsed, watch.read(calls), watch.read(calls))
         if elapsed >= sample_us:

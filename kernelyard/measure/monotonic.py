@@ -1,10 +1,13 @@
-"""The CPU's monotonic clock around a run of calls, calibrated against the same loop around nothing."""
+"""The CPU's monotonic clock around a run of calls, calibrated: its own step and cost are measured, and so is the loop around nothing."""
 
 from __future__ import annotations
 
+import math
 import time
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
 from itertools import islice
 from typing import Any
 
@@ -14,6 +17,41 @@ from kernelyard.registry.backend import Executable
 
 Loop = Callable[[Rotation, int], None]
 ALLOCATES = "outputs are allocated inside the time, for all candidates alike: not all can write into given tensors"
+
+CLOCK_READS = 2000
+MOST_READS = 1_000_000
+
+
+@dataclass(frozen=True)
+class Clock:
+    """`step_us` is the least by which two readings differ, `cost_us` what a reading takes; inf where the clock stands still."""
+
+    step_us: float
+    cost_us: float
+
+    @property
+    def resolution_us(self) -> float:
+        """What the clock can tell apart: a sample's start and stop each cost a reading and are each off by up to a step."""
+        return max(self.step_us, self.cost_us)
+
+
+@lru_cache(maxsize=1)
+def clock() -> Clock:
+    """This machine's clock, measured once a process."""
+    return calibrate_clock(time.perf_counter_ns)
+
+
+def calibrate_clock(read_ns: Callable[[], int]) -> Clock:
+    """Reads it a few thousand times, and on until it moved; a clock that never does within a million readings stands still."""
+    first = last = read_ns()
+    step, reads = 0, 0
+    while reads < CLOCK_READS or (not step and reads < MOST_READS):
+        now = read_ns()
+        if now > last and (not step or now - last < step):
+            step = now - last
+        last = now
+        reads += 1
+    return Clock(step / 1e3, (last - first) / reads / 1e3) if step else Clock(math.inf, math.inf)
 
 
 def device_time(executable: Executable, rotation: Rotation, *, allocating: bool = False) -> Stopwatch:
@@ -29,8 +67,9 @@ def device_time(executable: Executable, rotation: Rotation, *, allocating: bool 
 
 
 def call_time(executable: Executable, rotation: Rotation) -> Stopwatch:
-    """What Python pays for a call that allocates its outputs; only the bare loop is taken off."""
-    return _stopwatch(_calling(executable.call), _bare, rotation)
+    """What Python pays for a call that allocates its outputs, waiting for them included; only the bare loop is taken off."""
+    call, wait = executable.call, executable.wait
+    return _stopwatch(_calling(call if wait is None else lambda *args: wait(call(*args))), _bare, rotation)
 
 
 def _stopwatch(loop: Loop, empty: Loop, rotation: Rotation, note: str = "") -> Stopwatch:
@@ -38,7 +77,7 @@ def _stopwatch(loop: Loop, empty: Loop, rotation: Rotation, note: str = "") -> S
         clock="monotonic",
         elapsed_us=lambda calls: _time(loop, rotation, calls),
         empty_us=lambda calls: _time(empty, rotation, calls),
-        resolution_us=max(time.get_clock_info("perf_counter").resolution * 1e6, 0.001),
+        resolution_us=clock().resolution_us,
         cache=rotation.cache,
         note=note,
     )

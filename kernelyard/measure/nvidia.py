@@ -6,9 +6,10 @@ import os
 import subprocess
 import time
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
-from kernelyard.measure.state import DeviceState
+from kernelyard.measure.state import DeviceState, Guard, Seen, Unknown
 from kernelyard.registry.machine import installed
 from kernelyard.registry.spec import DeviceIdentity
 
@@ -23,47 +24,67 @@ _QUERY = "uuid,clocks.sm,clocks.mem,temperature.gpu,power.draw,clocks_throttle_r
 
 
 def state(device: DeviceIdentity) -> DeviceState:
-    """The GPU now; an empty record that says why in `noisy` where neither NVML nor nvidia-smi answers."""
+    """The GPU now, neighbours' work in the last second included; a record that says why in `noisy` where nothing answers."""
     if installed("pynvml"):
-        import pynvml
-
-        try:
-            return _from_nvml(pynvml, device, 0)
-        except pynvml.NVMLError as error:
-            return DeviceState("cuda", time.time(), noisy=f"the GPU's state is unknown: {error}")
+        return _ask_nvml(device, time.time() - 1.0)
     return _from_smi(device)
 
 
-def guard(device: DeviceIdentity) -> Callable[[], Callable[[], str]]:
-    """Looks at throttling and at neighbours' work at the end of each batch; nvidia-smi is too slow for that and is not asked."""
+def guard(device: DeviceIdentity) -> Guard:
+    """Looks at clocks, throttling and neighbours' work around each batch; nvidia-smi is too slow for that and is not asked."""
     if not installed("pynvml"):
-        return lambda: lambda: ""
+        return lambda: Seen
 
-    def begin() -> Callable[[], str]:
-        since = int(time.time() * 1e6)
-        return lambda: _nvml_noise(device, since)
+    def begin() -> Callable[[], Seen]:
+        start = _ask_nvml(device)
+
+        def end() -> Seen:
+            last = _ask_nvml(device, start.at)
+            return Seen((start, last), last.noisy)
+
+        return end
 
     return begin
 
 
-def _nvml_noise(device: DeviceIdentity, since_us: int) -> str:
+def energy_meter(device: DeviceIdentity) -> Callable[[], float]:
+    """Reads the joules that the whole GPU has used since its driver was loaded; raises Unknown where it does not tell."""
+    if not installed("pynvml"):
+        raise Unknown("the package nvidia-ml-py is not installed")
+    import pynvml
+
+    def read() -> float:
+        return float(pynvml.nvmlDeviceGetTotalEnergyConsumption(_handle(device.uuid, os.getpid()))) / 1e3
+
+    try:
+        read()
+    except pynvml.NVMLError as error:
+        raise Unknown(f"this GPU does not tell its energy ({error})") from error
+    return read
+
+
+def _ask_nvml(device: DeviceIdentity, since: float | None = None) -> DeviceState:
     import pynvml
 
     try:
-        return _from_nvml(pynvml, device, since_us).noisy
+        return _from_nvml(pynvml, _handle(device.uuid, os.getpid()), since)
     except pynvml.NVMLError as error:
-        return f"the GPU's state is unknown: {error}"
+        return DeviceState("cuda", time.time(), noisy=f"the GPU's state is unknown: {error}")
 
 
-def _handle(nvml: Any, device: DeviceIdentity) -> Any:
-    nvml.nvmlInit()
-    raw = device.uuid.removeprefix("cuda-")
+@lru_cache(maxsize=8)
+def _handle(uuid: str, pid: int) -> Any:
+    """Initialised once; once more in a process that was forked off (`pid`), where the parent's connection must not be used."""
+    import pynvml
+
+    pynvml.nvmlInit()
+    raw = uuid.removeprefix("cuda-")
     dashed = "-".join((raw[:8], raw[8:12], raw[12:16], raw[16:20], raw[20:]))
-    return nvml.nvmlDeviceGetHandleByUUID(f"GPU-{dashed}")
+    return pynvml.nvmlDeviceGetHandleByUUID(f"GPU-{dashed}")
 
 
-def _from_nvml(nvml: Any, device: DeviceIdentity, since_us: int) -> DeviceState:
-    handle = _handle(nvml, device)
+def _from_nvml(nvml: Any, handle: Any, since: float | None) -> DeviceState:
+    """`since`: from when on neighbours' work counts, seconds since the epoch; None does not look for any."""
 
     def ask(name: str, *args: Any) -> Any:
         """None where this GPU or this driver does not tell."""
@@ -75,7 +96,7 @@ def _from_nvml(nvml: Any, device: DeviceIdentity, since_us: int) -> DeviceState:
     power, energy = ask("nvmlDeviceGetPowerUsage"), ask("nvmlDeviceGetTotalEnergyConsumption")
     reasons = ask("nvmlDeviceGetCurrentClocksEventReasons") or ask("nvmlDeviceGetCurrentClocksThrottleReasons") or 0
     others = _others(ask("nvmlDeviceGetComputeRunningProcesses") or ())
-    busy = _busy(ask("nvmlDeviceGetProcessUtilization", since_us) or ()) if since_us else ()
+    busy = () if since is None else _busy(ask("nvmlDeviceGetProcessUtilization", int(since * 1e6)) or ())
     throttle = _reasons(reasons)
     return DeviceState(
         "cuda",
@@ -92,7 +113,9 @@ def _from_nvml(nvml: Any, device: DeviceIdentity, since_us: int) -> DeviceState:
 
 
 def _others(processes: Any) -> tuple[str, ...]:
-    """Processes that hold a context. Inside a container ids may be of another namespace: these are then all of them."""
+    """Other processes that hold a context. In a container ids may be of another namespace: a single stranger is then ourselves."""
+    if len(processes) == 1 and not os.path.exists(f"/proc/{processes[0].pid}"):
+        return ()
     return tuple(f"process {p.pid} ({(p.usedGpuMemory or 0) >> 20} MB)" for p in processes if p.pid != os.getpid())
 
 

@@ -37,6 +37,22 @@ class DeviceState:
     noisy: str = ""
 
 
+class Unknown(Exception):
+    """The device does not tell; the message has the reason."""
+
+
+@dataclass(frozen=True)
+class Seen:
+    """One batch, seen from outside: the device's state at its start and its end, and what disturbed it, or ''."""
+
+    states: tuple[DeviceState, ...] = ()
+    disturbance: str = ""
+
+
+Guard = Callable[[], Callable[[], Seen]]
+"""Called when a batch starts; what it returns is called when the batch ends."""
+
+
 def state(device: DeviceIdentity) -> DeviceState:
     """The device now."""
     if device.type == "cuda":
@@ -46,8 +62,8 @@ def state(device: DeviceIdentity) -> DeviceState:
     return _cpu_state()
 
 
-def guard(device: DeviceIdentity) -> Callable[[], Callable[[], str]]:
-    """A guard for one device: call it when a batch starts, and its result at the end for what disturbed the batch, or ''."""
+def guard(device: DeviceIdentity) -> Guard:
+    """A guard for one device, cheap enough for every batch."""
     if device.type == "cuda":
         from kernelyard.measure import nvidia
 
@@ -89,9 +105,14 @@ class _Usage:
     own_s: float
 
 
-def _cpu_guard() -> Callable[[], str]:
-    before = _usage()
-    return lambda: _disturbance(before, _usage(), os.cpu_count() or 1)
+def _cpu_guard() -> Callable[[], Seen]:
+    start, before = _cpu_state(), _usage()
+
+    def end() -> Seen:
+        after = _usage()
+        return Seen((start, _cpu_state()), _disturbance(before, after, os.cpu_count() or 1))
+
+    return end
 
 
 def _usage() -> _Usage | None:

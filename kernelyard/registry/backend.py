@@ -80,11 +80,13 @@ class Executable:
     call(*args) -> outputs          the op's arguments in schema order, all of them; outputs newly allocated
     into(outputs, *args) -> None    the same into a tuple of given tensors; None where the kernel can't
     resources                       registers, spills, shared_bytes, ... as far as the compiler tells
+    wait(result) -> None            waits for what `call` returned, where torch's stream doesn't order it (JAX: block_until_ready)
     """
 
     call: Callable[..., Any]
     into: Callable[..., None] | None = None
     resources: Mapping[str, int] = field(default_factory=dict)
+    wait: Callable[[Any], None] | None = None
 
 
 def writing(op: Op, into: Callable[..., None], resources: Mapping[str, int] | None = None) -> Executable:

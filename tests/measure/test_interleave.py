@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import gc
 import itertools
-from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ import pytest
 from kernelyard.errors import MeasurementFailed, UsageError
 from kernelyard.measure.clocks import Stopwatch
 from kernelyard.measure.interleave import Plan, calibrate, interleave
+from kernelyard.measure.state import DeviceState, Guard, Seen
 
 QUICK = Plan(batches=3, most_batches=3, budget_s=0.05, warm_up_s=0.0)
 
@@ -121,7 +123,7 @@ def test_what_is_left_of_an_empty_loop_is_no_time() -> None:
     assert interleave({"a": looped(0.2, 2.0)}, QUICK, "device").below_resolution("a")
 
 
-def test_less_than_four_steps_of_the_clock_is_no_time() -> None:
+def test_less_than_ten_steps_of_the_clock_is_no_time() -> None:
     coarse = Stopwatch("fake", lambda calls: 30.0, most_calls=1, resolution_us=10.0)
     assert interleave({"a": coarse}, QUICK, "device").below_resolution("a")
 
@@ -143,19 +145,82 @@ def test_two_clocks_give_no_ratio() -> None:
     assert interleave(watches, QUICK, "device").ratio("a", "b") is None
 
 
-def guard_saying(words: list[str]) -> Callable[[], Callable[[], str]]:
-    """A guard that has these words for the first batches, and nothing for the rest."""
-    return lambda: lambda: words.pop(0) if words else ""
+def guard_saying(*words: str) -> Guard:
+    """A guard that has these words for the warm-up and the first batches, and nothing for the rest."""
+    left = iter(words)
+    return lambda: lambda: Seen(disturbance=next(left, ""))
 
 
 def test_a_disturbed_batch_is_taken_again() -> None:
-    timing = interleave({"a": constant(50.0)}, QUICK, "device", guard_saying(["a neighbour", "a neighbour"])).timing("a")
+    timing = interleave({"a": constant(50.0)}, QUICK, "device", guard_saying("", "a neighbour", "a neighbour")).timing("a")
     assert timing.batches == 3 and timing.noisy == ""
 
 
 def test_a_disturbance_that_stays_is_reported() -> None:
-    timing = interleave({"a": constant(50.0)}, QUICK, "device", guard_saying(["a neighbour"] * 5)).timing("a")
+    timing = interleave({"a": constant(50.0)}, QUICK, "device", guard_saying("", *["a neighbour"] * 5)).timing("a")
     assert timing.batches == 3 and timing.noisy == "a neighbour in 3 of 3 batches"
+
+
+def gpu(mhz: int, degrees: int) -> DeviceState:
+    return DeviceState("cuda", 0.0, mhz=mhz, temperature_c=degrees)
+
+
+def guard_of(states: list[DeviceState]) -> Guard:
+    """A guard that reads these states one after the other, and the last one for ever."""
+    return lambda: partial(_seen, states, _next(states))
+
+
+def _next(states: list[DeviceState]) -> DeviceState:
+    return states.pop(0) if len(states) > 1 else states[0]
+
+
+def _seen(states: list[DeviceState], start: DeviceState) -> Seen:
+    return Seen((start, _next(states)))
+
+
+def test_the_states_of_every_batch_are_kept_and_told_as_ranges() -> None:
+    states = [gpu(1980, 41), gpu(1980, 41), gpu(1980, 41), gpu(1965, 42), gpu(1980, 44)]
+    measured = interleave({"a": constant(50.0)}, QUICK, "device", guard_of(states))
+    assert len(measured.batch_states) == 6 and measured.timing("a").noisy == ""
+    assert measured.notes("a") == measured.conditions == "SM clock 1965-1980 MHz, 41-44 C"
+
+
+def test_a_gpu_clock_that_moves_between_batches_is_noise() -> None:
+    states = [gpu(1980, 41), gpu(1980, 41), gpu(1980, 41), gpu(1500, 41)]
+    measured = interleave({"a": constant(50.0)}, QUICK, "device", guard_of(states))
+    assert measured.timing("a").noisy == "the SM clock moved between 1500 and 1980 MHz"
+
+
+def test_a_clock_that_rises_in_the_warm_up_is_waited_for() -> None:
+    plan = replace(QUICK, settle_s=60.0)
+    states = [gpu(345, 30), gpu(1980, 34), gpu(1980, 34), gpu(1980, 37), gpu(1980, 37), gpu(1980, 38)]
+    measured = interleave({"a": constant(50.0)}, plan, "device", guard_of(states))
+    assert measured.unsettled == "" and {state.temperature_c for state in measured.batch_states} == {38}
+
+
+def test_a_temperature_that_never_settles_is_told_and_does_not_hold_up_the_timing() -> None:
+    states = [gpu(1980, degrees) for degrees in range(30, 60, 2)]
+    measured = interleave({"a": constant(50.0)}, replace(QUICK, settle_s=0.0), "device", guard_of(states))
+    assert measured.unsettled == "the temperature went from 30 to 32 C" and measured.unsettled in measured.notes("a")
+
+
+def test_a_clock_of_15_ms_gets_longer_samples_and_is_called_coarse() -> None:
+    step = 15_625.0
+
+    def stepping(us: float, most_calls: int) -> Stopwatch:
+        return Stopwatch("fake", lambda calls: us * calls // step * step, most_calls=most_calls, resolution_us=step)
+
+    found = [interleave({"a": stepping(100.0, most)}, QUICK, "device") for most in (1 << 16, 1 << 10)]
+    fine = found[0].timing("a")
+    assert fine.median_us == pytest.approx(100.0, rel=0.05) and "clock steps by 1.56e+04 us" in fine.noisy
+    assert found[1].below_resolution("a")
+
+
+def test_a_clock_that_stands_still_does_not_hang_the_calibration(monkeypatch: pytest.MonkeyPatch) -> None:
+    seconds = itertools.count()
+    monkeypatch.setattr("kernelyard.measure.interleave.time.monotonic", lambda: float(next(seconds)))
+    asked: list[int] = []
+    assert calibrate(Stopwatch("fake", lambda calls: asked.append(calls) or 0.0), 1000.0) == 1 and asked == [1]  # type: ignore[func-returns-value]
 
 
 def test_garbage_is_not_collected_inside_samples_and_is_afterwards() -> None:

@@ -1,4 +1,4 @@
-"""Intervals: paired by round, narrower with more batches, and 'n/a' and 'no difference' are answers. test_coverage.py holds their promise."""
+"""Intervals: paired by round, narrower with more batches; 'n/a' and 'no difference' are answers. test_coverage.py has what they promise."""
 
 from __future__ import annotations
 
