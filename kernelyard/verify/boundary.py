@@ -26,12 +26,15 @@ from kernelyard.verify.jobs import build
 from kernelyard.verify.journal import point_from, point_payload
 from kernelyard.verify.oracle import check_workload
 from kernelyard.verify.outcome import CaseResult
+from kernelyard.verify.shrink import astray
 
 PROBE = "kernelyard.verify.boundary:probe_job"
 PROBE_S, BUDGET_S = 60.0, 300.0
 """Seconds for one point, and for all of one kernel."""
 SLOW_PROBES = 1
 """Points on each side of a range where a build costs seconds (torch.compile): the nearest alone."""
+CHECKER, REFUSES = "the checker failed", "then refuses"
+"""Words by which reasons name the checker's own failure, and a kernel that refuses a workload."""
 CAN_NOT = {Status.UNSUPPORTED: "refuses", Status.BUILD_FAILED: "can't be built", Status.WRONG: "wrong", Status.CRASHED: "crashes",
            Status.TIMED_OUT: "hangs"}  # fmt: skip
 
@@ -110,10 +113,11 @@ class Trial:
         payload = {"op": self.op.name, "kernel": self.kernel.name, "device": self.device, "point": point_payload(probe.point)}
         outcome = self.worker.run(PROBE, {**payload, "edges": kinds}, PROBE_S)
         if outcome.value is None:
-            return Tried(probe, outcome.status, outcome.reason)
-        if outcome.value["status"] != Status.OK:
-            self.worker.close()  # outside of its support a kernel may write anywhere
-        return Tried(probe, Status(outcome.value["status"]), outcome.value["reason"], "can't be checked here" in outcome.value["reason"])
+            return Tried(probe, outcome.status, outcome.reason, outcome.status is Status.UNSUPPORTED or CHECKER in outcome.reason)
+        status, reason = Status(outcome.value["status"]), outcome.value["reason"]
+        if astray(reason):
+            self.worker.close()
+        return Tried(probe, status, reason, status is Status.UNSUPPORTED and REFUSES not in reason)  # no room to check it
 
 
 def probe_job(payload: dict[str, Any]) -> dict[str, Any]:

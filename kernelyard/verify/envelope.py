@@ -35,7 +35,7 @@ class Probe:
 
 @dataclass(frozen=True)
 class Axis:
-    """One rule of a kernel's support. `each`: its values have nothing to do with each other, as dtypes; else it is a range of sizes.
+    """One rule of a kernel's support. `each`: its values stand alone, as dtypes do; else it is a range of sizes, or a predicate.
 
     `edges` are the kinds of values to try. `beyond` says why nothing outside could be tried, where something is.
     """
@@ -144,7 +144,7 @@ def _predicates(op: Op, kernel: Kernel, device: str) -> Iterator[Axis]:
         name = getattr(predicate, "__name__", "predicate")
         beyond = "" if refused else "it refuses no point of the matrices that is small enough"
         reason = _reason(predicate, op.workload(chosen[0], device)) if chosen else name
-        yield Axis(name, reason, (), tuple(Probe(_words(op, p), p) for p in chosen), each=True, beyond=beyond)
+        yield Axis(name, reason, (), tuple(Probe(_words(op, p), p) for p in chosen), beyond=beyond)
 
 
 def _reason(predicate: Callable[[Workload], Answer], workload: Workload) -> str:

@@ -139,7 +139,7 @@ def check_located(
 
 def _ended(op: Op, kernel: Kernel, matrix: Matrix, device: str, failure: CaseResult, seconds: float, reader: Reader) -> Checked:
     """The check took its process along, or all its time: the case that was begun last is where."""
-    where = reader.last()
+    where = None if "the checker failed" in failure.reason else reader.last()
     if where is not None:
         failure = replace(failure, case=case_name(op.workload(where.point, device), where.edge))
     done = (reader.done() or (0, 0))[0] + 1

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -69,9 +70,11 @@ def _proved(write: Write, shrunk: Shrunk, path: Path) -> Reproduction:
     subject = shrunk.subject
     text = write(subject, shrunk.reason, subject.kernel, subject.where.config)
     path.write_text(text, encoding="utf-8")
-    code, output = run_script(path)
-    proved = code == 1 and "wrong:" in output  # a traceback exits with 1 too
-    return Reproduction(path, text, proved, output, _fallback_right(write, shrunk) if proved else None)
+    with ThreadPoolExecutor(1) as beside:  # most of either run is importing torch
+        other = beside.submit(_fallback_right, write, shrunk)
+        code, output = run_script(path)
+        proved = code == 1 and "wrong:" in output  # a traceback exits with 1 too
+        return Reproduction(path, text, proved, output, other.result())
 
 
 def _fallback_right(write: Write, shrunk: Shrunk) -> bool | None:

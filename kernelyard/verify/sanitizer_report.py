@@ -100,7 +100,7 @@ def _finding(block: list[str]) -> Finding:
     if access := _ACCESS.match(first) or _UNINITIALISED.match(first):
         kind = "uninitialised read" if first.startswith("Uninitialized") else access["access"]
         return Finding(kind, words, function, line, _number(access["size"]) if access["size"] else None, address)
-    return Finding("other", words, function, line, None, address)
+    return Finding("race" if "hazard detected" in first else "other", words, function, line, None, address)
 
 
 def _place(at: str) -> tuple[str, str]:
@@ -111,9 +111,9 @@ def _place(at: str) -> tuple[str, str]:
     at = re.sub(r" \[[\d,]+ hazards?\]$", "", at)
     before, _, after = at.partition(" in ")
     if re.fullmatch(r"0x[0-9a-fA-F]+", before):
-        if match := re.fullmatch(r"(?P<line>[^:]+:\d+):(?P<function>.+)", after):
+        if match := re.fullmatch(r"(?P<line>.+?:\d+):(?P<function>.+)", after):
             return match["function"], match["line"]
-        return ("", after) if re.fullmatch(r"[^():]+:\d+", after) else (after, "")
+        return ("", after) if re.fullmatch(r"[^()]+:\d+", after) else (after, "")
     return re.sub(r"(\+|:)0x[0-9a-fA-F]+$", "", before), after if re.search(r":\d+$", after) else ""
 
 
