@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import islice
+from itertools import islice, pairwise
 from typing import Any
 
 from kernelyard.measure.arguments import Rotation
@@ -18,7 +18,7 @@ from kernelyard.registry.backend import Executable
 Loop = Callable[[Rotation, int], None]
 ALLOCATES = "outputs are allocated inside the time, for all candidates alike: not all can write into given tensors"
 
-CLOCK_READS = 2000
+BLOCK, BLOCKS = 100, 20
 MOST_READS = 1_000_000
 
 
@@ -42,16 +42,18 @@ def clock() -> Clock:
 
 
 def calibrate_clock(read_ns: Callable[[], int]) -> Clock:
-    """Reads it a few thousand times, and on until it moved; a clock that never does within a million readings stands still."""
-    first = last = read_ns()
-    step, reads = 0, 0
-    while reads < CLOCK_READS or (not step and reads < MOST_READS):
-        now = read_ns()
-        if now > last and (not step or now - last < step):
-            step = now - last
-        last = now
-        reads += 1
-    return Clock(step / 1e3, (last - first) / reads / 1e3) if step else Clock(math.inf, math.inf)
+    """The least step between two readings, and the cost of one in the least of twenty blocks: a neighbour only ever adds."""
+    blocks = [[read_ns() for _ in range(BLOCK)] for _ in range(BLOCKS)]
+    steps = [b - a for block in blocks for a, b in pairwise(block) if b > a]
+    step = min(steps, default=0) or _next_step(read_ns)
+    cost = min(block[-1] - block[0] for block in blocks) / (BLOCK - 1)
+    return Clock(step / 1e3, cost / 1e3) if step else Clock(math.inf, math.inf)
+
+
+def _next_step(read_ns: Callable[[], int]) -> int:
+    """The step of a clock too coarse for a block; 0 where it stands still for a million readings."""
+    first = read_ns()
+    return next((now - first for now in (read_ns() for _ in range(MOST_READS)) if now > first), 0)
 
 
 def device_time(executable: Executable, rotation: Rotation, *, allocating: bool = False) -> Stopwatch:

@@ -123,3 +123,30 @@ def test_a_candidate_that_fails_before_it_is_captured_is_named(monkeypatch: pyte
     monkeypatch.setattr(cuda, "graph_time", broken)
     with pytest.raises(MeasurementFailed, match=r"triton\.bad raised RuntimeError .*illegal memory access"):
         clocks.stopwatches({"triton.bad": (Executable(float), Rotation([], 0, ""))}, "cuda", "device")
+
+
+def test_a_flush_buffer_that_does_not_fit_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    from kernelyard.measure import cuda
+
+    def full(*args: Any, **options: Any) -> Any:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(cuda, "_l2_bytes", lambda: 60 << 20)
+    monkeypatch.setattr(torch, "zeros", full)
+    with pytest.raises(MeasurementFailed, match="180 MB that flushes L2 doesn't fit"):
+        cuda.flush(Rotation([((), ())], 1 << 20, ""))
+    cuda.flush(Rotation([((), ())], 200 << 20, ""))  # the sets alone push each other out
+
+
+@pytest.mark.gpu
+def test_the_step_of_events_is_measured() -> None:
+    from kernelyard.measure import cuda
+
+    assert 0 < cuda.event_step_us() <= cuda.EVENT_STEP_US
+
+
+@pytest.mark.gpu
+def test_a_gpu_tells_the_energy_of_a_call() -> None:
+    workload = VECTOR_ADD.workload(Point((1 << 24,), "bfloat16"), "cuda")
+    measured = measure([Candidate("a", VECTOR_ADD, workload, ADD)], device_type="cuda", budget_s=0.2, energy=True)
+    assert measured.energy is not None and (measured.energy.absent or measured.energy.joules["a"] > 0)

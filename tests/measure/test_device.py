@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -15,11 +16,29 @@ from kernelyard.registry.spec import DeviceIdentity
 
 HOLD = """
 import sys
+import threading
 from kernelyard.measure import device
 from kernelyard.registry.machine import identity
 with device.lock(identity("cpu"), lambda message: print(message, flush=True)):
     print("held", flush=True)
     sys.stdin.readline()
+"""
+
+FORK = """
+import os
+from kernelyard.measure import device
+from kernelyard.registry.machine import identity
+reads, writes = os.pipe()
+with device.lock(identity("cpu")):
+    child = os.fork()
+    if child == 0:
+        with device.lock(identity("cpu"), lambda message: os.write(writes, b"child-waits ")):
+            os.write(writes, b"child-held ")
+        os._exit(0)
+    told = os.read(reads, 100)
+    told += b"parent-done "
+os.waitpid(child, 0)
+print((told + os.read(reads, 100)).decode())
 """
 
 
@@ -57,6 +76,27 @@ def test_the_lock_of_a_killed_process_is_free() -> None:
     with device.lock(identity("cpu"), messages.append):
         assert messages == []
     assert [holder.end is None for holder in device.holders(identity("cpu"))] == [True, False]
+
+
+def test_another_thread_waits_like_a_stranger() -> None:
+    messages: list[str] = []
+    asked, got = threading.Event(), threading.Event()
+
+    def other() -> None:
+        with device.lock(identity("cpu"), lambda message: (messages.append(message), asked.set())):  # type: ignore[func-returns-value, arg-type]
+            got.set()
+
+    thread = threading.Thread(target=other)
+    with device.lock(identity("cpu")):
+        thread.start()
+        assert asked.wait(20) and not got.is_set()
+    thread.join(20)
+    assert got.is_set() and f"process {os.getpid()} is timing" in messages[0]
+
+
+def test_a_child_forked_off_by_the_holder_waits_like_a_stranger() -> None:
+    done = subprocess.run([sys.executable, "-c", FORK], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.split() == ["child-waits", "parent-done", "child-held"]
 
 
 def test_an_old_lock_file_and_a_torn_log_line_stop_nobody() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -30,7 +31,7 @@ class Later:
     def __init__(self, us: float, monkeypatch: pytest.MonkeyPatch) -> None:
         self.ns, self.us, self.queued, self.done = 0, us, 0, 0
         self.most_waiting = 0
-        monkeypatch.setattr("kernelyard.measure.jax_clock.time.perf_counter_ns", lambda: self.ns)
+        monkeypatch.setattr("kernelyard.measure.jax_clock.time", SimpleNamespace(perf_counter_ns=lambda: self.ns))
 
     def call(self, *args: Any) -> int:
         self.queued += 1
