@@ -101,9 +101,9 @@ def test_race_has_both_lines_in_its_words_and_its_hazards_counted() -> None:
 
 
 def test_uninitialised_read_is_told_from_one_out_of_bounds() -> None:
-    assert parse(UNINITIALISED).findings == (
-        Finding("uninitialised read", parse(UNINITIALISED).findings[0].words, "vectorAdd(int *)", "/src/memset_error.cu:41", 4, "0x7f3c7ec000fc"),
-    )
+    (found,) = parse(UNINITIALISED).findings
+    place = ("vectorAdd(int *)", "/src/memset_error.cu:41", 4, "0x7f3c7ec000fc")
+    assert found == Finding("uninitialised read", found.words, *place)
 
 
 def test_what_is_not_understood_is_kept_as_words() -> None:
@@ -170,7 +170,9 @@ def test_the_child_gets_its_points_as_json() -> None:
 
 @pytest.mark.gpu
 @pytest.mark.timeout(180)
-@pytest.mark.parametrize(("name", "tool", "kind"), [("overrun", "memcheck", "write"), ("race", "racecheck", "race"), ("right", "memcheck", "")])
+@pytest.mark.parametrize(
+    ("name", "tool", "kind"), [("overrun", "memcheck", "write"), ("race", "racecheck", "race"), ("right", "memcheck", "")]
+)
 def test_planted_faults_are_caught_and_a_right_kernel_is_clean(name: str, tool: str, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if find_sanitizer().program is None:
         pytest.skip(find_sanitizer().reason())

@@ -48,15 +48,13 @@ def subject(name: str, where: Where = FOUND, status: Status = Status.WRONG) -> S
     ("name", "dims", "values"),
     [
         ("mask_off_by_one", (1, 1), {"x": "ones", "w": "ones"}),
-        ("eps_outside_the_root", (1, 1), {"x": "ones", "w": "ones"}),
         ("store_out_of_bounds", (1, 5), {"x": "zeros", "w": "zeros"}),
     ],
 )
 def test_planted_fault_becomes_a_short_script_that_fails_until_the_fault_is_gone(
     name: str, dims: tuple[int, ...], values: dict[str, str], worker: Worker, tmp_path: Path
 ) -> None:
-    where = Where(Point((33, 129), "float32", "row_strided"), "small", {}) if "eps" in name else FOUND
-    shrunk = shrink(subject(name, where), worker)
+    shrunk = shrink(subject(name), worker)
     assert shrunk is not None
     assert shrunk.subject.where == Where(Point(dims, "float32"), "random", {}, 0) and shrunk.subject.values == values
     made = reproduce(shrunk, tmp_path / "fault.py")
