@@ -2,7 +2,8 @@
 
 It knows contracts, declared support and how kernels misbehave. It does not know how kernels are built, timed,
 tuned or stored. Read `outcome`, then `oracle` (one workload) and `check` (a whole matrix); `isolation` runs
-either in a child process that may crash or hang; `guards`, `edges`, `state`, `defences` and `diagnosis` are its parts.
+either in a child process that may crash or hang; `guards`, `workspace`, `edges`, `state`, `room`,
+`precision`, `defences` and `diagnosis` are its parts.
 
     python -m pytest tests/verify tests/wrong_kernels
 """
