@@ -28,6 +28,12 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(diagnosis, "SIGNED_32", 1 << 15)
 
 
+@pytest.fixture
+def middling(small: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same with chunks of 401 elements: a case has many, and is still quick."""
+    monkeypatch.setattr(compare, "CPU_CHUNK", 401)
+
+
 @pytest.mark.usefixtures("small")
 @pytest.mark.parametrize("at", [0, 6, 7, 13, 902])
 def test_an_element_is_found_in_whichever_chunk_it_lies(at: int) -> None:
@@ -64,7 +70,7 @@ def test_a_byte_in_the_gaps_is_found_in_whichever_chunk_it_lies(at: int) -> None
     assert guards.astray(region) == "1 element in the gaps between its rows"
 
 
-@pytest.mark.usefixtures("small")
+@pytest.mark.usefixtures("middling")
 def test_offsets_that_wrap_are_told_by_where_the_errors_begin() -> None:
     entry = next(entry for entry in ARITHMETIC if entry.name == "offset_wraps")
     failed = next(f for f in entry.check().failures if f.case == "65537 fp32 random")
@@ -72,7 +78,7 @@ def test_offsets_that_wrap_are_told_by_where_the_errors_begin() -> None:
     assert failed.reason.endswith("the first that a signed offset of 32 bits can't reach. Offsets of 32 bits?")
 
 
-@pytest.mark.usefixtures("small")
+@pytest.mark.usefixtures("middling")
 @pytest.mark.parametrize("name", ["missing_rows", "store_past_the_end", "reads_its_own_output", "input_changed"])
 def test_wrong_kernels_are_caught_and_named_in_small_chunks_and_windows_too(name: str) -> None:
     entry = next(entry for entry in ADDRESSES if entry.name == name)
