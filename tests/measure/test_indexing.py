@@ -96,6 +96,12 @@ def test_a_column_of_a_matrix_is_walked_along_its_contiguous_dimension() -> None
     assert total.sectors == total.ideal
 
 
+def test_a_block_contiguous_nowhere_is_walked_along_its_last_dimension() -> None:
+    addresses = START + 4 * (1000 * np.arange(4)[:, None] + 8 * np.arange(64)[None, :])
+    assert width(addresses, np.ones((4, 64), np.bool_), 4) == Width((1, 1), 1, 1)
+    assert Width((1, 1), 1, 1).order == (1, 0) and Width((2, 1), 1, 1).order == (0, 1)
+
+
 def test_lanes_of_the_first_request_show_offsets_and_sectors() -> None:
     mask = np.arange(256) < 8
     shown = lanes(row(256, 2), mask, 2, blocked((256,), 8, (0,), 1), 8, START)

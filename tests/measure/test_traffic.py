@@ -181,6 +181,7 @@ def test_atomics_may_meet_and_an_atomic_may_not_meet_a_store() -> None:
     assert kinds(access("atomic", "w", 0), access("atomic", "w", 1)) == []
     assert kinds(access("store", "w", 0), access("atomic", "w", 1)) == ["write race"]
     assert kinds(access("atomic", "w", 0), access("store", "w", 1)) == ["write race"]
+    assert kinds(access("store", "w", 0), access("atomic", "w", 0), access("atomic", "w", 1)) == ["write race"]
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,10 @@ from __future__ import annotations
 from kernelyard.registry.discovery import Plugin
 from kernelyard.registry.kernel import Kernel, Support
 
-NAMES = ("shifted", "far", "differing", "agreeing", "early", "neighbour", "adding", "every_other", "described", "borrowing", "failing")
+NAMES = (
+    "shifted", "far", "differing", "agreeing", "early", "neighbour", "adding", "every_other", "described", "pointed",
+    "borrowing", "failing",
+)  # fmt: skip
 
 plugin = Plugin(
     name="planted",

@@ -30,6 +30,8 @@ def far_kernel(out_ptr, a_ptr, b_ptr, n, BLOCK: tl.constexpr):
     a = tl.load(a_ptr - index.to(tl.int64) * 1_000_000_000)
     tl.store(b_ptr + index.to(tl.int64) * 1_000_000_000, a)
     tl.atomic_add(out_ptr + n + index.to(tl.int64) * 1_000_000_000, a)
+    zeros = tl.zeros((BLOCK,), tl.int32)
+    tl.atomic_cas(out_ptr.to(tl.pointer_type(tl.int32)) - 1_000_000_000 + index, zeros, zeros)
 
 
 @triton.jit
@@ -78,6 +80,14 @@ def described_kernel(out_ptr, a_ptr, b_ptr, n, BLOCK: tl.constexpr):
 
 
 @triton.jit
+def pointed_kernel(out_ptr, a_ptr, b_ptr, n, BLOCK: tl.constexpr):
+    start = tl.program_id(0) * BLOCK
+    a = tl.load(tl.make_block_ptr(a_ptr, (n,), (1,), (start,), (BLOCK,), (0,)), boundary_check=(0,))
+    b = tl.load(tl.make_block_ptr(b_ptr, (n,), (1,), (start,), (BLOCK,), (0,)), boundary_check=(0,))
+    tl.store(tl.make_block_ptr(out_ptr, (n,), (1,), (start,), (BLOCK,), (0,)), a + b, boundary_check=(0,))
+
+
+@triton.jit
 def borrowing_kernel(out_ptr, a_ptr, b_ptr, scratch_ptr, n, BLOCK: tl.constexpr):
     index = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     tl.store(scratch_ptr + index, tl.load(a_ptr + index, mask=index < n), mask=index < n)
@@ -104,5 +114,5 @@ def _entry(function: Any) -> Callable[[Workload, Config], TritonLaunch]:
 
 shifted, far = _entry(shifted_kernel), _entry(far_kernel)
 differing, agreeing, early, neighbour = map(_entry, (differing_kernel, agreeing_kernel, early_kernel, neighbour_kernel))
-adding, every_other, described = map(_entry, (adding_kernel, every_other_kernel, described_kernel))
+adding, every_other, described, pointed = map(_entry, (adding_kernel, every_other_kernel, described_kernel, pointed_kernel))
 borrowing, failing = _entry(borrowing_kernel), _entry(failing_kernel)
