@@ -1,13 +1,17 @@
 #!/usr/bin/env bash
 # What the GPU figures of this project come from. On a machine with an NVIDIA GPU, from the project's root:
 #   PYTHON=python3 benchmarks/gpu.sh [step...]
-# Logs go to ${OUT:-benchmarks/logs}, results to experiments/. Steps: right (tests, doctor, checks of every op), tune, bench,
-# profile. TRIALS is the number of trials for each kernel and workload (8).
+# Logs go to ${OUT:-benchmarks/logs}, results to experiments/. Steps by default: right (tests, doctor, checks of every op), tune,
+# bench, profile. Steps that prove the clock, when named: aa (a kernel against itself, 100 times), twice (the whole bench again:
+# are its rows found again?), ncu (our times beside ncu's), sanitize (kernels under compute-sanitizer). A CPU has its own A/A:
+#   kernelyard bench rmsnorm --kernel cpp.onepass --shape 512x4096 --against-itself --repeat 100
+# TRIALS is the number of trials for each kernel and workload (8).
 set -uo pipefail
 steps=(right tune bench profile)
 python=${PYTHON:-python3} out=${OUT:-benchmarks/logs} trials=${TRIALS:-8}
 ops=(rmsnorm softmax vector_add)
 mkdir -p "$out"
+export PYTHONPATH="$PWD${PYTHONPATH:+:$PYTHONPATH}" PATH="$PATH:/usr/local/cuda/bin"  # where toolkits put ncu and compute-sanitizer
 
 step() { # name, seconds, command...
   local name=$1 limit=$2 code start=$SECONDS
@@ -25,13 +29,35 @@ right() { # side by side: nothing here is timed
   wait
 }
 
+sanitize() { # side by side, and on small shapes: nothing here is timed
+  for op in "${ops[@]}"; do step "sanitize-$op" 150 "$python" -m kernelyard check "$op" --sanitize & done
+  wait
+}
+
+twice() { # the second run finds what the first one compiled
+  local run op lists=()
+  for run in 1 2; do
+    lists+=("$([ $run = 1 ] && echo --first || echo --second)")
+    for op in "${ops[@]}"; do
+      step "twice-$op-$run" 150 "$python" -m kernelyard bench "$op" --seconds 0.4 --save "bench-$op-gpu-$run"
+      lists+=("$(sed -n 's/^saved //p' "$out/twice-$op-$run.log" | tail -n 1)/results.json")
+    done
+  done
+  step twice 30 "$python" benchmarks/twice.py "${lists[@]}" --save twice-gpu
+}
+
 for one in "${@:-${steps[@]}}"; do
   case $one in
     right) right ;;
     tune) for op in "${ops[@]}"; do step "tune-$op" 540 "$python" -m kernelyard tune "$op" --trials "$trials" --save "tune-$op-gpu"; done ;;
     tune-*) step "$one" 540 "$python" -m kernelyard tune "${one#tune-}" --trials "$trials" --save "$one-gpu" ;;
     bench) step bench 300 "$python" -m kernelyard bench rmsnorm --seconds 1 --save bench-rmsnorm-gpu ;;
+    aa) step aa 180 "$python" -m kernelyard bench rmsnorm --kernel triton.row --shape 4096x8192 --dtype bf16 --seconds 0.3 \
+      --against-itself --repeat 100 --save aa-gpu ;;
+    twice) twice ;;
+    ncu) step ncu 240 "$python" benchmarks/against_ncu.py --save against-ncu ;;
+    sanitize) sanitize ;;
     profile) step profile 400 "$python" -m kernelyard profile --preset 1b --save profile-1b-gpu ;;
-    *) echo "no step '$one'; there are ${steps[*]}" >&2; exit 2 ;;
+    *) echo "no step '$one'; there are ${steps[*]} aa twice ncu sanitize" >&2; exit 2 ;;
   esac
 done
