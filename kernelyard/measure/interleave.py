@@ -16,23 +16,14 @@ from kernelyard.measure.clocks import Mode, Stopwatch
 from kernelyard.measure.measured import Measured
 from kernelyard.measure.state import DeviceState, Guard, Seen
 from kernelyard.measure.stats import Batches, median_interval
+from kernelyard.measure.warming import calibrate, settle, warm_up, whole
 
 MOST_ROUNDS = 20
 LEAST_ROUNDS = 2
-STABLE = 1.05
 RETAKES = 2
-
-STEPS = 20
-"""A sample lasts at least so many steps of its clock, so that one step is at most 5% of it; for a clock of 15 ms that is 0.3 s."""
 
 LEAST_STEPS = 10
 """What lasts fewer steps of its clock is no time: two candidates could differ by a tenth and read the same, or the other way round."""
-
-LONGEST_S = 0.5
-"""A reading that took so long is long enough, whatever its clock says: that may stand still."""
-
-SETTLE_LAP_S = 0.2
-
 
 def undisturbed() -> Callable[[], Seen]:
     """A Guard that sees nothing."""
@@ -71,9 +62,9 @@ def interleave(watches: Mapping[str, Stopwatch], plan: Plan, mode: Mode, guard: 
     watches = {name: replace(watch, name=name) for name, watch in watches.items()}
     with _collector_off():
         judge = guard()
-        unstable = frozenset(name for name, watch in watches.items() if not _warm_up(watch, plan))
+        unstable = frozenset(name for name, watch in watches.items() if not warm_up(watch, plan))
         calls = {name: calibrate(watch, plan.sample_us) for name, watch in watches.items()}
-        unsettled = _settle(watches, calls, plan, guard, judge())
+        unsettled = settle(watches, calls, plan, guard, judge())
         empties: Batch = {name: [] for name in watches}
         taken, seen = _batches(watches, calls, plan, guard, empties)
     samples = {name: _net([batch[name] for batch in taken], empties[name], watches[name], calls[name]) for name in watches}
@@ -83,20 +74,6 @@ def interleave(watches: Mapping[str, Stopwatch], plan: Plan, mode: Mode, guard: 
 
 Batch = dict[str, list[float]]
 """Microseconds of one call, a list for each candidate."""
-
-
-def _settle(watches: Mapping[str, Stopwatch], calls: Mapping[str, int], plan: Plan, guard: Guard, seen: Seen) -> str:
-    """After the warm-up, laps of all candidates while the device's clock and temperature move; '' or what still moved at the end."""
-    start = time.monotonic()
-    while moved := conditions.moving(seen.states):
-        if time.monotonic() - start >= plan.settle_s:
-            return moved
-        judge, lap = guard(), time.monotonic()
-        while time.monotonic() - lap < SETTLE_LAP_S:
-            for name, watch in watches.items():
-                watch.read(calls[name])
-        seen = judge()
-    return ""
 
 
 def _batches(
@@ -133,7 +110,7 @@ def _batch(watches: Mapping[str, Stopwatch], calls: Mapping[str, int], rounds: i
             watch, count = watches[name], calls[name]
             empties[name].append(watch.read_empty(count) / count)
             if watch.lead_in:
-                watch.read(_whole(watch, math.ceil(count * watch.lead_in)))
+                watch.read(whole(watch, math.ceil(count * watch.lead_in)))
             batch[name].append(watch.read(count) / count)
     return batch
 
@@ -168,42 +145,6 @@ def _rounds(watches: Mapping[str, Stopwatch], calls: Mapping[str, int], plan: Pl
     once = (time.monotonic() - start) * 1.2
     share = plan.budget_s / plan.most_batches
     return min(max(int(share / once), LEAST_ROUNDS), MOST_ROUNDS) if once else MOST_ROUNDS
-
-
-def calibrate(watch: Stopwatch, sample_us: float) -> int:
-    """Calls for a sample of at least `sample_us` and STEPS steps of the clock: at least one grain, at most what the stopwatch allows."""
-    calls, sample_us = watch.grain, max(sample_us, min(STEPS * watch.resolution_us, LONGEST_S * 1e6))
-    while calls < watch.most_calls:
-        start = time.monotonic()
-        elapsed = watch.read(calls)
-        if time.monotonic() - start >= LONGEST_S:
-            break
-        if elapsed >= sample_us:  # a neighbour may have stretched one reading; the least of three is the kernel's
-            elapsed = min(elapsed, watch.read(calls), watch.read(calls))
-        if elapsed >= sample_us:
-            break
-        growth = min(max(1.2 * sample_us / elapsed, 2.0), 16.0) if elapsed else 16.0
-        calls = min(_whole(watch, math.ceil(calls * growth)), _whole(watch, watch.most_calls))
-    return calls
-
-
-def _whole(watch: Stopwatch, calls: int) -> int:
-    return max(math.ceil(calls / watch.grain), 1) * watch.grain
-
-
-def _warm_up(watch: Stopwatch, plan: Plan) -> bool:
-    """Run for the time asked and until four readings in a row agree within 5%; False if they never do. The first call counts nowhere."""
-    start = time.monotonic()
-    recent: list[float] = []
-    calls = calibrate(watch, plan.sample_us)
-    while True:
-        recent = [*recent[-3:], watch.read(calls)]
-        passed = time.monotonic() - start
-        stable = len(recent) == 4 and max(recent) <= STABLE * min(recent)
-        if passed >= plan.warm_up_s and stable:
-            return True
-        if passed >= 5 * plan.warm_up_s and len(recent) == 4:
-            return False
 
 
 @contextmanager

@@ -29,7 +29,7 @@ a batch; `tests/measure/test_coverage.py` says what each noise is, holds the sha
 
 Tried and lost: a bootstrap over batches. Its plain percentiles hold 1.0 in 0.75, 0.94, 0.92 and 0.92 of the runs in normal
 noise (three batches can only be drawn in ten ways). Moved outwards as Hesterberg, "What Teachers Should Know About the
-Bootstrap" (2014), section 3.3, does, and with samples drawn inside batches too, they always held it, 1.3 to 2.3 times as wide
+Bootstrap" (2014), section 3.3, does, and with samples drawn inside batches too, they always held it, 1.2 to 2.2 times as wide
 as the intervals here.
 """
 

@@ -12,8 +12,9 @@ import pytest
 
 from kernelyard.errors import MeasurementFailed, UsageError
 from kernelyard.measure.clocks import Stopwatch
-from kernelyard.measure.interleave import Plan, calibrate, interleave
+from kernelyard.measure.interleave import Plan, interleave
 from kernelyard.measure.state import DeviceState, Guard, Seen
+from kernelyard.measure.warming import calibrate
 
 QUICK = Plan(batches=3, most_batches=3, budget_s=0.05, warm_up_s=0.0)
 
@@ -218,7 +219,7 @@ def test_a_clock_of_15_ms_gets_longer_samples_and_is_called_coarse() -> None:
 
 def test_a_clock_that_stands_still_does_not_hang_the_calibration(monkeypatch: pytest.MonkeyPatch) -> None:
     seconds = itertools.count()
-    monkeypatch.setattr("kernelyard.measure.interleave.time.monotonic", lambda: float(next(seconds)))
+    monkeypatch.setattr("kernelyard.measure.warming.time.monotonic", lambda: float(next(seconds)))
     asked: list[int] = []
     assert calibrate(Stopwatch("fake", lambda calls: asked.append(calls) or 0.0), 1000.0) == 1 and asked == [1]  # type: ignore[func-returns-value]
 
