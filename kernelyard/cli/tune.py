@@ -171,7 +171,8 @@ def _result(report: TuneReport, one: WorkloadReport) -> ResultRow:
 
     evidence: dict[str, Any] = dict(one.evidence)
     times, call = evidence["device_time_us"] or {}, evidence["call_time_us"] or {}
-    limit = limit_us(registry.current().op(report.op).cost(one.workload), one.workload.dtype, report.device.type)
+    cost = registry.current().op(report.op).cost(one.workload)
+    limit = limit_us(cost, one.workload.dtype, report.device.type, evidence.get("copy_us"))
     return ResultRow(
         report.op,
         one.workload.label(),

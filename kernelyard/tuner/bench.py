@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from kernelyard.measure.stats import Interval
 from kernelyard.registry.spec import Config, Status, Timing, Workload, config_key, digest
 from kernelyard.tuner.limits import Limits, Options
 from kernelyard.verify.isolation import Outcome, Worker
@@ -50,12 +51,20 @@ class Finished:
 
 @dataclass(frozen=True)
 class Times:
-    """An interleaved measurement: timings and samples (microseconds, by batch) by item id."""
+    """An interleaved measurement: timings and samples (microseconds, by batch) by item id.
+
+    `impossible` says of which items the time is below what the device can do: they did not do the work. `copy_us` is the
+    time of a copy of the workload's bytes, where it ran among them. `energy` holds `joules` of a call by item id, or why there
+    are none in `absent`, where it was asked for.
+    """
 
     protocol: str
     timings: Mapping[str, Timing]
     samples: Mapping[str, list[list[float]]]
     notes: Mapping[str, str]
+    impossible: Mapping[str, str] = field(default_factory=dict)
+    copy_us: float | None = None
+    energy: Mapping[str, Any] = field(default_factory=dict)
 
 
 class Bench:
@@ -64,6 +73,7 @@ class Bench:
     def __init__(self, worker: Worker, limits: Limits) -> None:
         self._worker, self._limits = worker, limits
         self._built: dict[str, float] = {}
+        self._resources: dict[str, dict[str, int]] = {}
         self._pid: int | None = None
 
     def prepare(self, item: Item) -> Result:
@@ -89,10 +99,12 @@ class Bench:
         if isinstance(timed, Result):
             return replace(timed, build_s=result.build_s)
         self.keep([])
+        if reason := timed.impossible.get(item.id):
+            return replace(result, status=Status.WRONG, reason=reason)
         return replace(result, timing=timed.timings[item.id])
 
-    def time(self, items: Sequence[Item], options: Options, mode: str = "device") -> Times | Result:
-        """Time items against each other; a Result says what went wrong for all of them together."""
+    def time(self, items: Sequence[Item], options: Options, mode: str = "device", ceiling: bool = False) -> Times | Result:
+        """Time items of one workload against each other, with `ceiling` a copy too; a Result says what went wrong for all."""
         for item in items:
             built = self._build(item)
             if built.status is not Status.OK:
@@ -101,13 +113,30 @@ class Bench:
         held = self._run("hold_job", {"device": device}, self._limits.device_wait_s)
         if held.status is not Status.OK:
             return _failed(held)
-        payload = {"ids": [item.id for item in items], "device": device, "mode": mode, "options": dict(options)}
+        payload = {"ids": [item.id for item in items], "device": device, "mode": mode, "options": dict(options), "ceiling": ceiling}
         outcome = self._run("time_job", payload, self._limits.time_s * max(1, len(items) // 2))
         if outcome.status is not Status.OK or outcome.value is None:
             return _failed(outcome)
         value = outcome.value
         timings = {name: Timing(**timing) for name, timing in value["timings"].items()}
-        return Times(value["protocol"], timings, value["samples"], value["notes"])
+        parts = (value[name] for name in ("samples", "notes", "impossible", "copy_us", "energy"))
+        return Times(value["protocol"], timings, *parts)
+
+    def against_itself(self, item: Item, options: Options) -> Interval | Result | None:
+        """The ratio of a built item to itself in one measurement; None where its time can't be told from nothing."""
+        built = self._build(item)
+        if built.status is not Status.OK:
+            return built
+        payload = {"id": item.id, "device": item.workload.device, "options": dict(options)}
+        outcome = self._run("itself_job", payload, self._limits.time_s + self._limits.device_wait_s)
+        if outcome.status is not Status.OK or outcome.value is None:
+            return _failed(outcome)
+        ratio = outcome.value["ratio"]
+        return Interval(**ratio) if ratio else None
+
+    def resources(self, item: Item) -> dict[str, int]:
+        """Registers, spills, shared bytes of an item that was built, as far as its compiler told."""
+        return self._resources.get(item.id, {})
 
     def keep(self, items: Sequence[Item]) -> None:
         """Drop what else is built, so that memory does not grow with the search."""
@@ -125,7 +154,7 @@ class Bench:
         if outcome.status is not Status.OK or outcome.value is None:
             return _failed(outcome)
         self._here()
-        self._built[item.id] = float(outcome.value["build_s"])
+        self._built[item.id], self._resources[item.id] = float(outcome.value["build_s"]), outcome.value["resources"]
         return Result(Status.OK, build_s=self._built[item.id])
 
     def _here(self) -> dict[str, float]:

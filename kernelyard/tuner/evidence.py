@@ -42,6 +42,7 @@ def evidence(op: Op, plan: Plan, finished: Mapping[str, Sequence[Finished]], out
         "noisy": timing.noisy if timing else "",
         "cache": outcome.device.notes.get(winner.item.id, "") if outcome.device and winner else "",
         "protocol": outcome.device.protocol if outcome.device else None,
+        "copy_us": outcome.device.copy_us if outcome.device else None,
         "searched": {s.kernel.name: {"digest": s.digest, "budget": s.budget, "whole": s.whole is not None} for s in plan.searches},
         "skipped": dict(plan.skipped),
         "torch": torch_version(),

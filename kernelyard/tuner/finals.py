@@ -115,8 +115,9 @@ def _times(
         items = [f.item for f in finalists if results[f.item.id].status is Status.OK]
         if not items:
             return None
-        times = bench.time(items, options, mode)
+        times = bench.time(items, options, mode, ceiling=mode == "device")
         if isinstance(times, Times):
+            results.update({name: replace(results[name], status=Status.WRONG, reason=reason) for name, reason in times.impossible.items()})
             return times
         for item in items if attempt == 0 else ():
             alone = bench.time([item], limits.trial, mode)
@@ -133,7 +134,7 @@ def _decide(op: Op, finalists: Sequence[Finalist], results: Mapping[str, Result]
     if device is None:
         return Outcome(tuple(finalists), dict(results), None, None, None, "nothing could be timed")
     medians = {name: timing.median_us for name, timing in device.timings.items() if timing.median_us > 0}
-    able = [f for f in finalists if f.choosable and f.item.id in medians]
+    able = [f for f in finalists if f.choosable and f.item.id in medians and results[f.item.id].status is Status.OK]
     if not able:
         return Outcome(tuple(finalists), dict(results), device, None, None, "every time is below the clock's resolution")
     fastest = min(able, key=lambda f: medians[f.item.id])

@@ -5,12 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import torch
 
-from kernelyard.measure import device
+from kernelyard.measure import device, roofline
+from kernelyard.measure.measured import Measured
 from kernelyard.measure.protocol import PROTOCOL, Candidate, measure
 from kernelyard.registry import registry
 from kernelyard.registry.kernel import Kernel
@@ -20,6 +21,8 @@ from kernelyard.verify.oracle import LARGE, check_workload
 
 _built: dict[str, tuple[Kernel, Candidate]] = {}
 _alone = ExitStack()
+
+COPY = "copy"
 
 
 def encode(workload: Workload) -> dict[str, Any]:
@@ -41,7 +44,7 @@ def build_job(payload: dict[str, Any]) -> dict[str, Any]:
     start = time.perf_counter()
     executable = everything.build(kernel, workload, payload["config"])
     _built[payload["id"]] = kernel, Candidate(payload["id"], everything.op(payload["op"]), workload, executable)
-    return {"build_s": time.perf_counter() - start}
+    return {"build_s": time.perf_counter() - start, "resources": dict(executable.resources)}
 
 
 def check_job(payload: dict[str, Any]) -> dict[str, Any]:
@@ -64,16 +67,50 @@ def hold_job(payload: dict[str, Any]) -> dict[str, Any]:
 
 
 def time_job(payload: dict[str, Any]) -> dict[str, Any]:
-    """Times {ids} against each other, interleaved, in {mode} with measure's {options}; lets the device go whatever happens."""
+    """Times {ids} against each other, interleaved, in {mode} with measure's {options}; lets the device go whatever happens.
+
+    With {ceiling}, a copy of as many bytes runs among them. A device time that the device can't reach is named in `impossible`.
+    """
     with _alone.pop_all():
         candidates = [_built[name][1] for name in payload["ids"]]
-        measured = measure(candidates, device_type=payload["device"], mode=payload["mode"], **payload["options"])
+        copies = _copies(candidates[0]) if payload["ceiling"] else []
+        measured = measure([*candidates, *copies], device_type=payload["device"], mode=payload["mode"], **payload["options"])
+        impossible = _impossible(candidates, measured) if payload["mode"] == "device" else {}
     return {
         "protocol": PROTOCOL,
         "timings": {name: asdict(measured[name]) for name in payload["ids"]},
         "samples": {name: [list(batch) for batch in measured.samples[name]] for name in payload["ids"]},
         "notes": {name: measured.notes(name) for name in payload["ids"]},
+        "impossible": impossible,
+        "copy_us": measured[COPY].median_us if copies else None,
+        "energy": asdict(measured.energy) if measured.energy else {},
     }
+
+
+def itself_job(payload: dict[str, Any]) -> dict[str, Any]:
+    """Times {id} against itself under another name; the ratio's interval, or None where there was no time to speak of."""
+    candidate = _built[payload["id"]][1]
+    pair = [candidate, replace(candidate, name="itself")]
+    measured = measure(pair, device_type=payload["device"], **payload["options"])
+    ratio = measured.ratio(candidate.name, "itself")
+    return {"ratio": asdict(ratio) if ratio else None, "timing": asdict(measured[candidate.name])}
+
+
+def _copies(candidate: Candidate) -> list[Candidate]:
+    """The copy that is the ceiling of a candidate's workload; none where nothing has to move."""
+    if not candidate.op.cost(candidate.workload).bytes:
+        return []
+    return [roofline.copy_candidate(candidate.op, candidate.workload, COPY)]
+
+
+def _impossible(candidates: list[Candidate], measured: Measured) -> dict[str, str]:
+    """Candidates whose time is below what the device can do, with the figures."""
+    found = {}
+    for one in candidates:
+        cost, workload = one.op.cost(one.workload), one.workload
+        if reason := roofline.impossible(cost, measured[one.name], roofline.ceilings(workload.device), workload.dtype):
+            found[one.name] = reason
+    return found
 
 
 def forget_job(payload: dict[str, Any]) -> dict[str, Any]:

@@ -34,18 +34,20 @@ class FakeBench:
     batches: Mapping[tuple[str, int], list[float]]
     broken: frozenset[str] = frozenset()
     unbuildable: frozenset[str] = frozenset()
+    impossible: frozenset[str] = frozenset()
     asked: list[tuple[str, ...]] = field(default_factory=list)
 
     def prepare(self, item: Item) -> Result:
         return Result(Status.BUILD_FAILED, "no compiler") if item.kernel in self.unbuildable else Result(Status.OK, build_s=1.0)
 
-    def time(self, items: Sequence[Item], options: Options, mode: str = "device") -> Times | Result:
+    def time(self, items: Sequence[Item], options: Options, mode: str = "device", ceiling: bool = False) -> Times | Result:
         self.asked.append(tuple(item.kernel for item in items))
         if any(item.kernel in self.broken for item in items):
             return Result(Status.TIMED_OUT, "still running after 30 s")
         samples = {item.id: [[us] for us in self.batches[item.kernel, int(item.config.get("width", 0))]] for item in items}
         timings = {name: timing([us for (us,) in batches]) for name, batches in samples.items()}
-        return Times("1", timings, samples, {})
+        idle = {item.id: "impossible: 0.1 us" for item in items if item.kernel in self.impossible and mode == "device"}
+        return Times("1", timings, samples, {}, idle)
 
 
 def timing(values: list[float]) -> Timing:
@@ -84,6 +86,12 @@ def test_the_fastest_wins() -> None:
 def test_a_reference_that_is_fastest_wins(winner: Finalist, eager: float, compiled: float) -> None:
     outcome, _ = final((EAGER, steady(eager)), (COMPILED, steady(compiled)), (DEFAULT, steady(5)), (WIDE, steady(4)))
     assert outcome.winner is winner
+
+
+def test_a_time_that_the_device_cannot_reach_wins_nothing() -> None:
+    outcome, _ = final((EAGER, steady(9)), (DEFAULT, steady(0.1)), (OTHER, steady(5)), impossible=frozenset({"cpp.one"}))
+    assert outcome.winner is OTHER
+    assert outcome.results[DEFAULT.item.id].status is Status.WRONG and "impossible" in outcome.results[DEFAULT.item.id].reason
 
 
 def test_a_tie_with_the_reference_keeps_the_reference() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -26,8 +27,11 @@ EVERYWHERE = Support(("cpu",), ("float32",))
 
 def _into(config: Config) -> Callable[..., None]:
     behaviour, work = config.get("behaviour", "right"), int(config.get("work", 1))
+    calls = itertools.count()
 
     def into(outputs: Any, x: Any) -> None:
+        if behaviour == "idle" and next(calls) > 20:  # right while it is checked, and then does nothing any more
+            return
         for _ in range(work):
             torch.mul(x, 2, out=outputs[0])
         if behaviour == "wrong":
@@ -107,7 +111,7 @@ def _op(name: str) -> Op:
 WORK = Parameter("work", (1, 2, 3, 5, 8, 13), "how slow")
 plugin = Plugin(
     name="toy",
-    ops=(_op("twice"), _op("hopeless"), _op("many"), _op("plain")),
+    ops=(_op("twice"), _op("hopeless"), _op("many"), _op("plain"), _op("idle")),
     backends=(Backend("toy", "a toy", ("cpu",), "toy_plugin:probe", "toy_plugin:builder"),),
     kernels=(
         _kernel("toy.eager"),
@@ -127,5 +131,7 @@ plugin = Plugin(
         _kernel("toy.eager", "many"),
         _kernel("toy.tuned", "many", space=ConfigSpace((WORK,), default=lambda w: {"work": 3}, hints=lambda w: ({"work": 5},))),
         _kernel("toy.eager", "plain"),
+        _kernel("toy.eager", "idle"),
+        _kernel("toy.tuned", "idle", space=ConfigSpace((_behaviours("idle"),))),
     ),
 )

@@ -1,0 +1,117 @@
+"""`bench`: every kernel of an op on one workload, built, checked and timed against the others, as rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from kernelyard.registry.kernel import Kernel
+    from kernelyard.registry.op import Op
+    from kernelyard.registry.registry import Registry
+    from kernelyard.registry.spec import Config, Workload
+    from kernelyard.tuner.bench import Bench, Item, Times
+    from kernelyard.tuner.limits import Options
+
+ABSENT = ("device_time_us", "low_us", "high_us", "call_time_us", "speedup_vs_eager", "percent_of_ceiling", "copy_us", "energy_j")
+
+
+def bench_workload(
+    runner: Bench, everything: Registry, op: Op, workload: Workload, names: Sequence[str], options: Options
+) -> list[dict[str, Any]]:
+    """Rows of one workload: those that were timed, then those that were not, with the reason."""
+    items, failed = _prepared(runner, everything, op, workload, names)
+    rows = _timed(runner, op, workload, items, failed, options)
+    runner.keep([])
+    rows.sort(key=lambda row: row["device_time_us"])
+    return rows + [_row(op, workload, name) | {"reason": reason} for name, reason in sorted(failed.items())]
+
+
+def _prepared(runner: Bench, everything: Registry, op: Op, workload: Workload, names: Sequence[str]) -> tuple[list[Item], dict[str, str]]:
+    """What is built and right, and why the others are not."""
+    from kernelyard.registry.dispatch import as_pinned
+    from kernelyard.registry.spec import Status
+
+    items, failed = [], dict[str, str]()
+    for kernel in everything.kernels(op.name):
+        if names and kernel.name not in (*names, op.fallback, op.baseline):
+            continue
+        if kernel.name == op.baseline and everything.can_run(kernel, workload.device):
+            items.append(_item(kernel, {}, workload))  # outside the contract, so not checked: it is there to compare with
+            continue
+        answer, config = as_pinned(op, kernel, workload)
+        if not answer:
+            failed[kernel.name] = answer.reason
+            continue
+        item = _item(kernel, config, workload)
+        result = runner.prepare(item)
+        if result.status is Status.OK:
+            items.append(item)
+        else:
+            failed[kernel.name] = f"{result.status}: {result.reason}"
+    return items, failed
+
+
+def _item(kernel: Kernel, config: Config, workload: Workload) -> Item:
+    from kernelyard.tuner.bench import Item
+
+    return Item(kernel.name, config, workload, patient=kernel.backend in ("torch", "compile"))
+
+
+def _timed(
+    runner: Bench, op: Op, workload: Workload, items: Sequence[Item], failed: dict[str, str], options: Options
+) -> list[dict[str, Any]]:
+    """A row for each item whose time can be believed; the others are added to `failed`."""
+    from kernelyard.measure.roofline import limit_us
+    from kernelyard.tuner.bench import Result
+
+    if not items:
+        return []
+    device = runner.time(items, options, ceiling=True)
+    if isinstance(device, Result):
+        failed.update({item.kernel: f"{device.status}: {device.reason}" for item in items})
+        return []
+    call = runner.time(items, {"budget_s": options["budget_s"] / 2}, mode="call")
+    called = {} if isinstance(call, Result) else {name: timing.median_us for name, timing in call.timings.items()}
+    failed.update({item.kernel: device.impossible[item.id] for item in items if item.id in device.impossible})
+    limit = limit_us(op.cost(workload), workload.dtype, workload.device, device.copy_us)
+    plain = {item.kernel: item for item in items}
+    eager = plain.get(op.baseline) or plain.get(op.fallback)
+    return [
+        _row(op, workload, item.kernel) | _times(device, item, eager, limit)
+        | {"call_time_us": called.get(item.id), "resources": runner.resources(item)}
+        for item in items if item.kernel not in failed
+    ]  # fmt: skip
+
+
+def _times(device: Times, item: Item, eager: Item | None, limit: float) -> Mapping[str, Any]:
+    from kernelyard.measure.stats import ratio_interval
+
+    timing = device.timings[item.id]
+    faster = ratio_interval(device.samples[eager.id], device.samples[item.id]) if eager else None
+    return {
+        "config": dict(item.config),
+        "device_time_us": timing.median_us,
+        "low_us": timing.low_us,
+        "high_us": timing.high_us,
+        "clock": timing.clock,
+        "noisy": timing.noisy,
+        "notes": device.notes[item.id],
+        "speedup_vs_eager": None if faster is None else {"median": faster.median, "low": faster.low, "high": faster.high},
+        "percent_of_ceiling": round(100 * limit / timing.median_us, 1) if timing.median_us and limit else None,
+        "copy_us": device.copy_us,
+        "energy_j": device.energy.get("joules", {}).get(item.id),
+        "no_energy": device.energy.get("absent", ""),
+    }
+
+
+def _row(op: Op, workload: Workload, kernel: str) -> dict[str, Any]:
+    return {
+        "op": op.name,
+        "workload": {"shapes": workload.shapes, "dtype": workload.dtype},
+        "label": workload.label(),
+        "kernel": kernel,
+        "config": {},
+        **dict.fromkeys(ABSENT),
+        "reason": "",
+    }
