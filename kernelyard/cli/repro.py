@@ -12,7 +12,8 @@ from kernelyard.cli.output import Seconds, emit, json_option, say
 if TYPE_CHECKING:
     from kernelyard.store.failures import Failure
     from kernelyard.verify.reproduce import Reproduction
-    from kernelyard.verify.shrink import Shrunk, Subject
+    from kernelyard.verify.shrink import Shrunk
+    from kernelyard.verify.tries import Subject
 
 
 @click.command(epilog="Example: kernelyard repro 3f2a9c1e --output fault.py && python fault.py")
@@ -52,7 +53,7 @@ def _subject(failure: Failure) -> Subject:
     from kernelyard.registry.machine import check_device
     from kernelyard.registry.spec import Status
     from kernelyard.verify.journal import Where, point_from
-    from kernelyard.verify.shrink import Subject
+    from kernelyard.verify.tries import Subject
 
     table = registry.current()
     where = Where(point_from(failure.point), failure.edge, failure.config, failure.seed)

@@ -5,5 +5,8 @@ tuned or stored. Read `outcome`, then `oracle` (one workload) and `check` (a who
 either in a child process that may crash or hang; `guards`, `workspace`, `edges`, `state`, `room`,
 `precision`, `defences` and `diagnosis` are its parts.
 
+What follows a failure: `shrink` and `reproduce` make it a script, `boundary` compares declared support with the real one,
+`sanitizer` watches CUDA kernels from outside.
+
     python -m pytest tests/verify tests/wrong_kernels
 """

@@ -27,7 +27,8 @@ from kernelyard.verify.isolation import Worker
 from kernelyard.verify.jobs import run_case
 from kernelyard.verify.outcome import CaseResult
 from kernelyard.verify.script import asks, compares
-from kernelyard.verify.shrink import TRY_S, Shrunk, Subject
+from kernelyard.verify.shrink import Shrunk
+from kernelyard.verify.tries import TRY_S, Subject
 
 FAULT = "kernelyard.verify.reproduce:fault_job"
 SCRIPT_S = 300.0

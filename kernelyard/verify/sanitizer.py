@@ -35,7 +35,7 @@ LIMITS = (
     "initcheck sees global memory alone",
     "memcheck knows whole allocations: torch's caching allocator would hide a store past a tensor inside its block, so it is off here "
     "(PYTORCH_NO_CUDA_MEMORY_CACHING=1), and allocations are padded",
-    "a Triton kernel's findings have no source line unless it was compiled with line information",
+    "a finding in a Triton kernel has a source line only where Triton compiled it with line information (TRITON_DISABLE_LINE_INFO=0)",
     "only the points named were run: kernels are 10 to 100 times slower so",
 )
 MOST_POINTS, LEAST_ELEMENTS, MOST_ELEMENTS = 3, 64, 1 << 14

@@ -16,7 +16,7 @@ from kernelyard.registry.kernel import Kernel
 from kernelyard.registry.spec import Config, Status, contiguous_strides
 from kernelyard.verify.inputs import values
 from kernelyard.verify.plain import OWN, with_values
-from kernelyard.verify.shrink import HANG_S, Subject
+from kernelyard.verify.tries import HANG_S, Subject
 
 MOST_WRITTEN = 64
 """Elements of a tensor that are written out; the script asks the op's input maker for longer ones."""

@@ -14,7 +14,7 @@ from kernelyard.registry.spec import Status
 from kernelyard.verify.journal import Where
 from kernelyard.verify.reproduce import fault
 from kernelyard.verify.script import arguments, asks, compares, expression
-from kernelyard.verify.shrink import Subject
+from kernelyard.verify.tries import Subject
 
 ARGUMENTS = (torch.ones(1, 3), torch.ones(3), 1e-5, 0.0, "fp32")
 

@@ -18,7 +18,8 @@ from kernelyard.verify import shrink as module
 from kernelyard.verify.isolation import Worker
 from kernelyard.verify.journal import Where
 from kernelyard.verify.reproduce import Reproduction, reproduce
-from kernelyard.verify.shrink import Subject, same_fault, shrink
+from kernelyard.verify.shrink import shrink
+from kernelyard.verify.tries import Subject, same_fault
 
 PLUGIN = "tests.wrong_kernels.planted:plugin"
 FOUND = Where(Point((33, 129), "bfloat16", "row_strided"), "random", {}, 0)
