@@ -6,6 +6,7 @@ up at every call what a workload has fixed once and for all. torch.cuda.current_
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 import warnings
@@ -118,7 +119,10 @@ def _compiled(op: Op, launch: TritonLaunch, workload: Workload) -> Executable:
         handle.run  # noqa: B018  # loads the code, and so raises where it needs more than the GPU has
     except Exception as error:  # Triton's OutOfResources, or what the driver said
         raise BuildFailed(f"{launch.function.__name__} can't be loaded.", log=f"{type(error).__name__}: {error}") from error
-    resources = {"registers": int(handle.n_regs), "spills": int(handle.n_spills), "shared_bytes": int(handle.metadata.shared)}
+    resources = {
+        "registers": int(handle.n_regs), "spills": int(handle.n_spills), "shared_bytes": int(handle.metadata.shared),
+        "programs": math.prod(launch.grid), "warps": int(handle.metadata.num_warps),
+    }  # fmt: skip
     anyhow = _on_its_device(through_launcher(launch, options(launch)))
     return writing(op, _through_handle(launch, handle, anyhow) if _handle_known(launch) else anyhow, resources)
 
