@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from kernelyard.measure.roofline import Standing
     from kernelyard.registry.kernel import Kernel
     from kernelyard.registry.op import Op
     from kernelyard.registry.registry import Registry
@@ -62,7 +63,7 @@ def _timed(
     runner: Bench, op: Op, workload: Workload, items: Sequence[Item], failed: dict[str, str], options: Options
 ) -> list[dict[str, Any]]:
     """A row for each item whose time can be believed; the others are added to `failed`."""
-    from kernelyard.measure.roofline import limit_us
+    from kernelyard.measure.roofline import ceilings, standing
     from kernelyard.tuner.bench import Result
 
     if not items:
@@ -74,17 +75,18 @@ def _timed(
     call = runner.time(items, {"budget_s": options["budget_s"] / 2}, mode="call")
     called = {} if isinstance(call, Result) else {name: timing.median_us for name, timing in call.timings.items()}
     failed.update({item.kernel: device.impossible[item.id] for item in items if item.id in device.impossible})
-    limit = limit_us(op.cost(workload), workload.dtype, workload.device, device.copy_us)
+    cost, found = op.cost(workload), ceilings(workload.device)
+    stands = {i: standing(cost, timing, workload.dtype, found, device.copy_us) for i, timing in device.timings.items()}
     plain = {item.kernel: item for item in items}
     eager = plain.get(op.baseline) or plain.get(op.fallback)
     return [
-        _row(op, workload, item.kernel) | _times(device, item, eager, limit)
+        _row(op, workload, item.kernel) | _times(device, item, eager, stands[item.id])
         | {"call_time_us": called.get(item.id), "resources": runner.resources(item)}
         for item in items if item.kernel not in failed
     ]  # fmt: skip
 
 
-def _times(device: Times, item: Item, eager: Item | None, limit: float) -> Mapping[str, Any]:
+def _times(device: Times, item: Item, eager: Item | None, stands: Standing) -> dict[str, Any]:
     from kernelyard.measure.stats import ratio_interval
 
     timing = device.timings[item.id]
@@ -98,7 +100,8 @@ def _times(device: Times, item: Item, eager: Item | None, limit: float) -> Mappi
         "noisy": timing.noisy,
         "notes": device.notes[item.id],
         "speedup_vs_eager": None if faster is None else {"median": faster.median, "low": faster.low, "high": faster.high},
-        "percent_of_ceiling": round(100 * limit / timing.median_us, 1) if timing.median_us and limit else None,
+        "percent_of_ceiling": None if stands.percent is None else round(stands.percent, 1),
+        "ceiling_note": stands.above,
         "copy_us": device.copy_us,
         "energy_j": device.energy.get("joules", {}).get(item.id),
         "no_energy": device.energy.get("absent", ""),

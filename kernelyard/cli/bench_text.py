@@ -12,10 +12,6 @@ if TYPE_CHECKING:
 COLUMNS = (
     "workload", "kernel", "config", "device time >", "95% interval >", "call time >", "vs eager >", "95% interval >", "of ceiling >",
 )  # fmt: skip
-ABOVE = (
-    "above 100%: the ceiling is a plain copy (Tensor.copy_) of as many bytes, timed among the kernels; stores that pass the cache, "
-    "more reads than writes, or data still in a cache can beat it"
-)
 
 
 def show(rows: list[dict[str, Any]]) -> None:
@@ -36,8 +32,8 @@ def show(rows: list[dict[str, Any]]) -> None:
 def _notes(timed: list[dict[str, Any]]) -> list[str]:
     """Each once."""
     notes = [text for row in timed for text in (row["notes"], row["no_energy"] and f"no energy: {row['no_energy']}") if text]
-    above = any((row["percent_of_ceiling"] or 0) > 100 for row in timed)
-    return list(dict.fromkeys([*notes, *([ABOVE] if above else [])]))
+    above = [f"{row['label']}: {row['kernel']} is {row['ceiling_note']}" for row in timed if row["ceiling_note"]]
+    return list(dict.fromkeys([*notes, *above]))
 
 
 def explain(op: Op, device: str, rows: list[dict[str, Any]]) -> None:

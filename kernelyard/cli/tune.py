@@ -165,14 +165,10 @@ def _save(name: str, reports: list[TuneReport]) -> Path:
 
 
 def _result(report: TuneReport, one: WorkloadReport) -> ResultRow:
-    from kernelyard.measure.roofline import limit_us
-    from kernelyard.registry import registry
     from kernelyard.store.results import ResultRow
 
     evidence: dict[str, Any] = dict(one.evidence)
     times, call = evidence["device_time_us"] or {}, evidence["call_time_us"] or {}
-    cost = registry.current().op(report.op).cost(one.workload)
-    limit = limit_us(cost, one.workload.dtype, report.device.type, evidence.get("copy_us"))
     return ResultRow(
         report.op,
         one.workload.label(),
@@ -183,5 +179,5 @@ def _result(report: TuneReport, one: WorkloadReport) -> ResultRow:
         times.get("low"),
         times.get("high"),
         {name: both["device_us"] for name, both in evidence["baselines"].items()},
-        round(100 * limit / times["median"], 1) if times and limit else None,
+        evidence.get("percent_of_ceiling"),
     )

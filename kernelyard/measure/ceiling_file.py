@@ -13,6 +13,9 @@ from kernelyard.measure.measured import PROTOCOL
 from kernelyard.registry.home import home, home_path
 from kernelyard.registry.spec import digest
 
+VERSION = 2
+"""Of what is written here; a file of another version is measured anew."""
+
 
 def read(device_key: str) -> dict[str, Any]:
     """What was written for this kind of device under this version of the protocol; empty where nothing was, or nothing readable."""
@@ -36,8 +39,8 @@ def update(device_key: str, values: Mapping[str, Any]) -> None:
         raise StoreFailed(f"{path} can't be written: {error.strerror}.", do="Set KERNELYARD_HOME to a folder you can write.") from error
 
 
-def _identity(device_key: str) -> dict[str, str]:
-    return {"device_key": device_key, "protocol": PROTOCOL}
+def _identity(device_key: str) -> dict[str, Any]:
+    return {"device_key": device_key, "protocol": PROTOCOL, "version": VERSION}
 
 
 def _path(folder: Path, device_key: str) -> Path:

@@ -75,6 +75,7 @@ class Bench:
         self._built: dict[str, float] = {}
         self._resources: dict[str, dict[str, int]] = {}
         self._pid: int | None = None
+        self._ceilings_known = False
 
     def prepare(self, item: Item) -> Result:
         """Build, then check on the item's workload."""
@@ -91,7 +92,7 @@ class Bench:
         return replace(built, status=status, reason=reason, log=_tail(outcome.log) if status is not Status.OK else "")
 
     def trial(self, item: Item, options: Options) -> Result:
-        """Build, check, time; a wrong item is never timed. Built items of earlier trials are dropped."""
+        """Build, check, time; a wrong item is never timed, an impossible time is wrong. Built items of earlier trials are dropped."""
         result = self.prepare(item)
         if result.status is not Status.OK:
             return result
@@ -113,6 +114,11 @@ class Bench:
         held = self._run("hold_job", {"device": device}, self._limits.device_wait_s)
         if held.status is not Status.OK:
             return _failed(held)
+        if mode == "device" and not self._ceilings_known:  # first of all: they must not count as a kernel's hang
+            measured = self._run("ceilings_job", {"device": device}, self._limits.ceilings_s)
+            if measured.status is not Status.OK:
+                return _failed(measured)
+            self._ceilings_known = True
         payload = {"ids": [item.id for item in items], "device": device, "mode": mode, "options": dict(options), "ceiling": ceiling}
         outcome = self._run("time_job", payload, self._limits.time_s * max(1, len(items) // 2))
         if outcome.status is not Status.OK or outcome.value is None:

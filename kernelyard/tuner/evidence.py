@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from kernelyard.measure.roofline import Standing, ceilings, standing
 from kernelyard.registry.op import Op
 from kernelyard.registry.spec import Status, Timing
 from kernelyard.tuner.answers import torch_version
@@ -27,6 +28,9 @@ def evidence(op: Op, plan: Plan, finished: Mapping[str, Sequence[Finished]], out
     eager = plain.get(op.baseline) or plain.get(op.fallback)
     fastest_compiled = compiled[0] if compiled else None
     timing = outcome.timing(winner) if winner else None
+    copy_us = outcome.device.copy_us if outcome.device else None
+    workload = plan.workload
+    stands = standing(op.cost(workload), timing, workload.dtype, ceilings(workload.device), copy_us) if timing else None
     return {
         "device_time_us": _interval(timing),
         "call_time_us": _interval(_call(outcome.call, winner)),
@@ -34,6 +38,8 @@ def evidence(op: Op, plan: Plan, finished: Mapping[str, Sequence[Finished]], out
         "compile_us": _median(outcome, fastest_compiled),
         "speedup_vs_eager": _speedup(outcome, eager, winner),
         "speedup_vs_compile": _speedup(outcome, fastest_compiled, winner),
+        "percent_of_ceiling": _percent(stands),
+        "ceiling_note": stands.above if stands else "",
         "baselines": {f.name: _both(outcome, f) for f in outcome.finalists if f.reference},
         "trials": counts(plan, (one for trials in finished.values() for one in trials)),
         "finals": [_finalist(outcome, f) for f in outcome.finalists],
@@ -42,7 +48,7 @@ def evidence(op: Op, plan: Plan, finished: Mapping[str, Sequence[Finished]], out
         "noisy": timing.noisy if timing else "",
         "cache": outcome.device.notes.get(winner.item.id, "") if outcome.device and winner else "",
         "protocol": outcome.device.protocol if outcome.device else None,
-        "copy_us": outcome.device.copy_us if outcome.device else None,
+        "copy_us": copy_us,
         "searched": {s.kernel.name: {"digest": s.digest, "budget": s.budget, "whole": s.whole is not None} for s in plan.searches},
         "skipped": dict(plan.skipped),
         "torch": torch_version(),
@@ -71,6 +77,10 @@ def _finalist(outcome: Outcome, finalist: Finalist) -> dict[str, Any]:
         "build_s": result.build_s,
         "noisy": timing.noisy if timing else "",
     }
+
+
+def _percent(stands: Standing | None) -> float | None:
+    return round(stands.percent, 1) if stands is not None and stands.percent is not None else None
 
 
 def _interval(timing: Timing | None) -> dict[str, float] | None:

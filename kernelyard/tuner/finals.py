@@ -48,8 +48,9 @@ class Outcome:
     reason: str
 
     def timing(self, finalist: Finalist) -> Timing | None:
-        """Its device time."""
-        return self.device.timings.get(finalist.item.id) if self.device is not None else None
+        """Its device time; None where it has none, or one that can't be."""
+        name = finalist.item.id
+        return self.device.timings.get(name) if self.device is not None and name not in self.device.impossible else None
 
     def ratio(self, a: Finalist, b: Finalist) -> Interval | None:
         """The device time of a over that of b."""

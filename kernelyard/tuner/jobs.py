@@ -66,6 +66,16 @@ def hold_job(payload: dict[str, Any]) -> dict[str, Any]:
     return {}
 
 
+def ceilings_job(payload: dict[str, Any]) -> dict[str, Any]:
+    """Measures the ceilings of {device}, which is held, unless they are kept from before."""
+    try:
+        roofline.ceilings(payload["device"])
+    except BaseException:
+        _alone.close()
+        raise
+    return {}
+
+
 def time_job(payload: dict[str, Any]) -> dict[str, Any]:
     """Times {ids} against each other, interleaved, in {mode} with measure's {options}; lets the device go whatever happens.
 
@@ -97,8 +107,9 @@ def itself_job(payload: dict[str, Any]) -> dict[str, Any]:
 
 
 def _copies(candidate: Candidate) -> list[Candidate]:
-    """The copy that is the ceiling of a candidate's workload; none where nothing has to move."""
-    if not candidate.op.cost(candidate.workload).bytes:
+    """The copy that is the ceiling of a candidate's workload; none where nothing has to move, or a GPU has no room for it."""
+    nbytes = candidate.op.cost(candidate.workload).bytes
+    if not nbytes or not roofline.copy_fits(nbytes, candidate.workload.device):
         return []
     return [roofline.copy_candidate(candidate.op, candidate.workload, COPY)]
 

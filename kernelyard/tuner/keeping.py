@@ -91,5 +91,5 @@ def _measurements(asked: Asked, tuned: Plan, outcome: Outcome) -> list[Measureme
         for times in (outcome.device, outcome.call)
         if times is not None
         for finalist in outcome.finalists
-        if finalist.item.id in times.timings
+        if finalist.item.id in times.timings and finalist.item.id not in times.impossible
     ]

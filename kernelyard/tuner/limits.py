@@ -24,7 +24,8 @@ class Limits:
     """Seconds. After its limit a job is killed and the item has timed out.
 
     build_s 120: the slowest native build seen took 30 s on a crowded machine, nvcc a minute. check_s, time_s: a trial
-    takes well below a second. compile_s: torch.compile with max-autotune took 90 s on two busy cores.
+    takes well below a second. ceilings_s: 5 s on a quiet machine, once. compile_s: torch.compile with max-autotune took 90 s
+    on two busy cores.
     """
 
     build_s: float = 120.0
@@ -32,6 +33,7 @@ class Limits:
     time_s: float = 30.0
     compile_s: float = 300.0
     device_wait_s: float = 3600.0
+    ceilings_s: float = 180.0
     trial: Options = field(default_factory=lambda: {"batches": 3, "most_batches": 3, "budget_s": 0.1})
     finals: Options = field(default_factory=lambda: {"batches": 5, "most_batches": 10, "budget_s": 1.5})
     again: Options = field(default_factory=lambda: {"batches": 12, "most_batches": 15, "budget_s": 4.0, "seed": 1})

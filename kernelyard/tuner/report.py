@@ -10,8 +10,8 @@ from kernelyard.registry.spec import Choice, DeviceIdentity, Status, Workload
 
 COUNTED = (Status.OK, Status.WRONG, Status.BUILD_FAILED, Status.CRASHED, Status.TIMED_OUT, Status.PRUNED)
 _PLAIN = (
-    "device_time_us", "call_time_us", "eager_us", "compile_us", "speedup_vs_eager", "speedup_vs_compile", "trials", "baselines",
-    "finals", "cold_build_s", "clock", "protocol", "cache", "noisy", "searched", "skipped",
+    "device_time_us", "call_time_us", "eager_us", "compile_us", "speedup_vs_eager", "speedup_vs_compile", "percent_of_ceiling",
+    "ceiling_note", "trials", "baselines", "finals", "cold_build_s", "clock", "protocol", "cache", "noisy", "searched", "skipped",
 )  # fmt: skip
 
 
