@@ -21,9 +21,7 @@ FAST = {"measured_at": "", "copy_gbps": 1e6, "read_gbps": 1e6, "peak_gbps": 1e6}
 SCRIPT = """
 import json, sys
 from toy_plugin import QUICK
-from kernelyard.measure import ceiling_file
 from kernelyard.registry import registry
-from kernelyard.registry.machine import identity
 from kernelyard.tuner.tune import tune
 op = registry.current().op(sys.argv[1])
 matrix = op.matrix("performance", "cpu")
