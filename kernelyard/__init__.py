@@ -4,6 +4,7 @@ import kernelyard
 y = kernelyard.ops.rmsnorm(x, w, eps=1e-6)              # the tuned kernel, or the best that can run
 with kernelyard.use(rmsnorm="torch.eager"): ...         # pin one
 print(kernelyard.explain("rmsnorm", x, w))              # why that one
+print(kernelyard.profile_ops(model, tokens))            # which operations its time goes to
 """
 
 from __future__ import annotations
@@ -14,11 +15,12 @@ from kernelyard.registry import choices, proofs
 
 if TYPE_CHECKING:
     from kernelyard import ops as ops
+    from kernelyard.measure.op_shares import profile_ops as profile_ops
     from kernelyard.registry.dispatch import Selection as Selection
     from kernelyard.registry.pins import use as use
 
 __version__ = "0.1.0"
-__all__ = ["explain", "ops", "use"]
+__all__ = ["explain", "ops", "profile_ops", "use"]
 
 choices.connect("kernelyard.store.choices:find")
 proofs.connect("kernelyard.store.proofs:find")
@@ -43,4 +45,8 @@ def __getattr__(name: str) -> Any:
         from kernelyard.registry.pins import use
 
         return use
+    if name == "profile_ops":
+        from kernelyard.measure.op_shares import profile_ops
+
+        return profile_ops
     raise AttributeError(f"kernelyard has no '{name}'. Public: {', '.join(__all__)}.")

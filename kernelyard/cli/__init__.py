@@ -22,6 +22,7 @@ COMMANDS = {
     "repro": "kernelyard.cli.repro:repro",
     "boundary": "kernelyard.cli.boundary:boundary",
     "bench": "kernelyard.cli.bench:bench",
+    "roofline": "kernelyard.cli.roofline:roofline",
     "traffic": "kernelyard.cli.traffic:traffic",
     "tune": "kernelyard.cli.tune:tune",
     "cache": "kernelyard.cli.cache:cache",
