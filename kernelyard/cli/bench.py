@@ -54,7 +54,7 @@ def bench(
     A time that the device can't reach is flagged as impossible and is no result. Exit code 1 when a kernel that was named
     could not be timed, or when fewer than 95% of the intervals of --against-itself contain 1.0.
     """
-    from kernelyard.cli import bench_text
+    from kernelyard.cli import bench_explained, bench_text
     from kernelyard.cli.bench_itself import bench_itself
     from kernelyard.cli.bench_rows import bench_workload
     from kernelyard.cli.workloads import matrices
@@ -77,13 +77,14 @@ def bench(
             workload = contract.workload(point, device)
             say(f"{op} {workload.label()}")
             rows += bench_workload(runner, everything, contract, workload, names, options)
+        if explained:
+            bench_explained.explain(runner, contract, device, frozen.points, rows)
     if save:
         say(f"saved {bench_text.save(save, identity(device), rows)}")
     if as_json:
         emit({"op": op, "device": identity(device).key(), "matrix": {"name": frozen.name, "hash": frozen.hash}, "rows": rows})
     else:
         bench_text.show(rows)
-        if explained:
-            bench_text.explain(contract, device, rows)
+        bench_explained.show(rows)
     named = set(names) & {row["kernel"] for row in rows if row["device_time_us"] is None}
     return 1 if named or all(row["device_time_us"] is None for row in rows) else 0

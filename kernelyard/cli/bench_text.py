@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kernelyard.cli.output import command_line, config_text, microseconds, table
-
-if TYPE_CHECKING:
-    from kernelyard.registry.op import Op
 
 COLUMNS = (
     "workload", "kernel", "config", "device time >", "95% interval >", "call time >", "vs eager >", "95% interval >", "of ceiling >",
@@ -34,15 +31,6 @@ def _notes(timed: list[dict[str, Any]]) -> list[str]:
     notes = [text for row in timed for text in (row["notes"], row["no_energy"] and f"no energy: {row['no_energy']}") if text]
     above = [f"{row['label']}: {row['kernel']} is {row['ceiling_note']}" for row in timed if row["ceiling_note"]]
     return list(dict.fromkeys([*notes, *above]))
-
-
-def explain(op: Op, device: str, rows: list[dict[str, Any]]) -> None:
-    """Three sentences for each kernel that was timed."""
-    from kernelyard.cli.bench_explained import sentences
-
-    for row in rows:
-        if row["device_time_us"] is not None:
-            print(f"{row['label']} {row['kernel']}: {' '.join(sentences(op, device, row))}")
 
 
 def _cells(row: dict[str, Any]) -> tuple[object, ...]:
