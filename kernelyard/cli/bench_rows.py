@@ -97,6 +97,8 @@ def _times(device: Times, item: Item, eager: Item | None, stands: Standing) -> d
         "low_us": timing.low_us,
         "high_us": timing.high_us,
         "clock": timing.clock,
+        "batches": timing.batches,
+        "calls": timing.calls,
         "noisy": timing.noisy,
         "notes": device.notes[item.id],
         "speedup_vs_eager": None if faster is None else {"median": faster.median, "low": faster.low, "high": faster.high},

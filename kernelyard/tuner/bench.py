@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from kernelyard.errors import MeasurementFailed
 from kernelyard.measure.stats import Interval
 from kernelyard.registry.spec import Config, Status, Timing, Workload, config_key, digest
 from kernelyard.tuner.limits import Limits, Options
@@ -143,6 +144,13 @@ class Bench:
     def resources(self, item: Item) -> dict[str, int]:
         """Registers, spills, shared bytes of an item that was built, as far as its compiler told."""
         return self._resources.get(item.id, {})
+
+    def facts(self, device: str) -> dict[str, Any]:
+        """What explaining a time needs to know of the device, as `facts_job` tells it; raises MeasurementFailed."""
+        outcome = self._run("facts_job", {"device": device}, self._limits.ceilings_s + self._limits.device_wait_s)
+        if outcome.status is not Status.OK or outcome.value is None:
+            raise MeasurementFailed(f"the facts of {device} can't be told: {outcome.reason}.")
+        return outcome.value
 
     def keep(self, items: Sequence[Item]) -> None:
         """Drop what else is built, so that memory does not grow with the search."""

@@ -11,7 +11,10 @@ from typing import Any
 import torch
 
 from kernelyard.measure import device, roofline
+from kernelyard.measure.arguments import last_level_cache_bytes
+from kernelyard.measure.ceilings import best_copy
 from kernelyard.measure.measured import Measured
+from kernelyard.measure.occupancy import multiprocessor
 from kernelyard.measure.protocol import PROTOCOL, Candidate, measure
 from kernelyard.registry import registry
 from kernelyard.registry.kernel import Kernel
@@ -104,6 +107,14 @@ def itself_job(payload: dict[str, Any]) -> dict[str, Any]:
     measured = measure(pair, device_type=payload["device"], **payload["options"])
     ratio = measured.ratio(candidate.name, "itself")
     return {"ratio": asdict(ratio) if ratio else None, "timing": asdict(measured[candidate.name])}
+
+
+def facts_job(payload: dict[str, Any]) -> dict[str, Any]:
+    """A CPU's {threads, cache_bytes}; a GPU's {multiprocessor, empty_us}: its limits (null where unknown), the time of the least copy."""
+    if payload["device"] == "cpu":
+        return {"threads": torch.get_num_threads(), "cache_bytes": last_level_cache_bytes()}
+    machine = multiprocessor()
+    return {"multiprocessor": None if machine is None else asdict(machine), "empty_us": best_copy(0, "cuda").median_us}
 
 
 def _copies(candidate: Candidate) -> list[Candidate]:
