@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kernelyard.cli.output import device_option, emit, json_option, microseconds, say, table
-from kernelyard.errors import StoreFailed
+from kernelyard.errors import StoreFailed, UsageError
 
 if TYPE_CHECKING:
     from kernelyard.measure.ceilings import Ceilings
@@ -26,7 +26,8 @@ def roofline(ops: tuple[str, ...], refresh: bool, picture: Path | None, device: 
     """The device's ceilings, and every kernel of OP that finals have timed, by operations a byte and by rate.
 
     Bandwidths of a copy and a read and the rate of matrix products by dtype are measured by the timing protocol and kept. A
-    kernel's point is its newest time on a workload of the frozen performance matrix. Exit code 1 where an op has no such time.
+    kernel's point is its newest time on a workload of the frozen performance matrix; without OP, of every op that has one. Exit
+    code 1 where an op that was named has none.
     """
     from kernelyard.measure.ceilings import ceilings
     from kernelyard.measure.roofline_plot import Roofs, Spot
@@ -34,11 +35,14 @@ def roofline(ops: tuple[str, ...], refresh: bool, picture: Path | None, device: 
     from kernelyard.registry.machine import check_device
 
     device, everything = check_device(device), registry.current()
-    contracts = [everything.op(name) for name in dict.fromkeys(ops)]
+    everywhere = [op for op in everything.ops.values() if {"performance", f"performance/{device}"} & set(op.matrices)]
+    contracts = [everything.op(name) for name in dict.fromkeys(ops)] or everywhere
+    if picture is not None and not picture.absolute().parent.is_dir():
+        raise UsageError(f"{picture} can't be written: its folder does not exist.")
     say("ceilings: the stored ones, or measured now (10 seconds)" if not refresh else "measuring the ceilings anew (10 seconds)")
     found = ceilings(device, refresh)
     points = [point for op in contracts for point in _points(op, device, found.device_key)]
-    missing = [op.name for op in contracts if not any(point["op"] == op.name for point in points)]
+    missing = [name for name in dict.fromkeys(ops) if not any(point["op"] == name for point in points)]
     roofs = Roofs(found.copy_gbps, dict(found.matrix_tflops))
     spots = [Spot(f"{p['op']} {p['label']} {p['kernel']}", p["flops_per_byte"], p["tflops"]) for p in points if p["tflops"] > 0]
     if picture is not None:
@@ -58,6 +62,8 @@ def _points(op: Op, device: str, device_key: str) -> list[dict[str, Any]]:
     for point in op.matrix("performance", device).points:
         workload = op.workload(point, device)
         cost = op.cost(workload)
+        if not cost.bytes:
+            continue
         for kernel, us in _newest(op.name, workload.key(), device_key).items():
             points.append({
                 "op": op.name, "label": workload.label(), "kernel": kernel, "device_time_us": us, "bytes": cost.bytes, "flops": cost.flops,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from statistics import median
 from typing import TYPE_CHECKING, Any
@@ -93,7 +94,8 @@ class OpShares:
 def profile_ops(module: Module, *args: Any, **kwargs: Any) -> OpShares:
     """The dominant torch operations of `module(*args, **kwargs)`, without gradients, where the module's tensors are.
 
-    Works for any callable of tensors. Raises UsageError for what can't be called; errors of the call itself go on unchanged.
+    The module's buffers and torch's random numbers are afterwards as they were, though it is called several times. Works for
+    any callable of tensors. Raises UsageError for what can't be called; errors of the call itself go on unchanged.
     """
     if not callable(module):
         raise UsageError(f"profile_ops needs a module to call, not {type(module).__name__}.", do="kernelyard.profile_ops(model, tokens)")
@@ -106,7 +108,7 @@ def profile_ops(module: Module, *args: Any, **kwargs: Any) -> OpShares:
         wait()
         return (time.perf_counter_ns() - start) / 1e3
 
-    with torch.no_grad():
+    with torch.no_grad(), _unchanged(module):
         for _ in range(WARM_UP):
             call()
         whole = median(call() for _ in range(RUNS))
@@ -116,6 +118,19 @@ def profile_ops(module: Module, *args: Any, **kwargs: Any) -> OpShares:
     timed = sum(row.time_us for row in rows)
     served = _served(profiler.events(), "device_time_total" if cuda else "cpu_time_total", RUNS * timed)
     return OpShares(rows, served, "device" if cuda else "cpu", whole, timed, profiled)
+
+
+@contextmanager
+def _unchanged(module: Callable[..., Any]) -> Iterator[None]:
+    """Puts buffers (the running means of a batch norm) and the states of torch's generators back."""
+    buffers = list(module.buffers()) if isinstance(module, torch.nn.Module) else []
+    before = [buffer.clone() for buffer in buffers]
+    with torch.random.fork_rng():
+        try:
+            yield
+        finally:
+            for buffer, value in zip(buffers, before, strict=True):
+                buffer.copy_(value)
 
 
 def _rows(averages: Any, field: str) -> tuple[OpShare, ...]:

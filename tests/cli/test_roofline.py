@@ -83,6 +83,12 @@ def test_a_kernels_point_is_its_newest_time_and_the_best_config_of_that_run(
     assert points["cpp.stream"]["flops_per_byte"] == pytest.approx(1 / 12)
 
 
+def test_without_an_op_every_op_that_has_times_is_there(workload: Workload, capsys: pytest.CaptureFixture[str]) -> None:
+    store(workload, "first", ("cpp.stream", 1.0))
+    assert run(["roofline", "--device", "cpu", "--json"]) == 0
+    assert {point["op"] for point in json.loads(capsys.readouterr().out)["points"]} == {"vector_add"}
+
+
 @pytest.mark.parametrize("other", [{"protocol": "0"}, {"device_key": "cuda/x"}, {"mode": "call"}])
 def test_times_of_another_protocol_device_or_mode_are_no_points(
     other: dict[str, str], workload: Workload, capsys: pytest.CaptureFixture[str]

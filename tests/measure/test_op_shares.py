@@ -62,6 +62,13 @@ def test_nothing_is_left_behind_on_the_module() -> None:
     assert all(parameter.grad is None for parameter in block.parameters()) and torch.is_grad_enabled()
 
 
+def test_running_means_and_random_numbers_are_as_they_were() -> None:
+    block = torch.nn.Sequential(torch.nn.BatchNorm1d(8), torch.nn.Dropout())
+    before, state = [buffer.clone() for buffer in block.buffers()], torch.get_rng_state()
+    kernelyard.profile_ops(block, torch.randn(4, 8, generator=torch.Generator().manual_seed(0)))
+    assert all(map(torch.equal, before, block.buffers())) and torch.equal(state, torch.get_rng_state())
+
+
 def test_the_table_has_the_dominant_ones_the_rest_and_the_remainder() -> None:
     rows = (OpShare("aten::mm", 2, 90.0, 0.9, ""), OpShare("aten::_softmax", 1, 9.1, 0.091, "softmax"),
             OpShare("aten::t", 1, 0.5, 0.005, ""), OpShare("aten::to", 1, 0.4, 0.004, ""))  # fmt: skip
