@@ -57,7 +57,8 @@ def test_ceilings_are_measured_once_and_kept(timed: list[str]) -> None:
 def test_those_measured_in_noise_say_so_and_serve_for_a_while(timed: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     timed.append("noise")
     found = ceilings.ceilings("cpu")
-    assert found.noisy == "a neighbour" and ceilings.ceilings("cpu") == found
+    measured = len(timed)
+    assert found.noisy == "a neighbour" and ceilings.ceilings("cpu") == found and len(timed) == measured
     monkeypatch.setattr(ceilings, "NOISY_S", -1.0)
     timed.clear()
     assert not ceilings.ceilings("cpu").noisy and timed
