@@ -33,8 +33,9 @@ demo: install
 	$(BIN)/kernelyard tune rmsnorm
 	$(BIN)/kernelyard profile --preset tiny --op rmsnorm
 
+# Files side by side; threads of a kernel that wait asleep, as two spinning teams on two cores stall each other.
 test: install
-	$(BIN)/python -m pytest $(ARGS)
+	OMP_WAIT_POLICY=passive $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile $(ARGS)
 
 check: install
 	$(BIN)/ruff check .
