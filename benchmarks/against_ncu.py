@@ -30,10 +30,9 @@ from kernelyard.registry import registry
 from kernelyard.registry.backend import Executable
 from kernelyard.registry.dispatch import as_pinned
 from kernelyard.registry.machine import check_device, identity
-from kernelyard.registry.matrix import Point
+from kernelyard.registry.matrix import Point, point_payload
 from kernelyard.registry.spec import Config, Workload
 from kernelyard.store.results import save_experiment
-from kernelyard.verify.journal import point_payload
 
 PAIRS = (
     ("rmsnorm", "triton.row", Point((16, 4096), "bfloat16")),

@@ -68,7 +68,7 @@ def _facts(device: str, row: Mapping[str, Any], facts: Mapping[str, Any]) -> Cpu
 def _counted(op: Op, point: Point, row: Mapping[str, Any]) -> dict[str, Any]:
     from kernelyard.measure import device, ncu
     from kernelyard.registry.machine import identity
-    from kernelyard.verify.journal import point_payload
+    from kernelyard.registry.matrix import point_payload
 
     if not (answer := ncu.available()):
         return {"counters": None, "no_counters": answer.reason}

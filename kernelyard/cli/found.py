@@ -13,11 +13,12 @@ from kernelyard.errors import StoreFailed
 from kernelyard.registry.home import home
 from kernelyard.registry.kernel import Kernel
 from kernelyard.registry.machine import identity
+from kernelyard.registry.matrix import point_payload
 from kernelyard.registry.registry import Registry
 from kernelyard.registry.spec import DeclarationError
 from kernelyard.store.failures import Failure, save
 from kernelyard.verify.jobs import Checked
-from kernelyard.verify.journal import Where, point_payload
+from kernelyard.verify.journal import Where
 from kernelyard.verify.outcome import CaseResult, CheckReport
 
 

@@ -51,8 +51,9 @@ def _subject(failure: Failure) -> Subject:
     """Raises UnknownName for a kernel that is no longer there, UsageError for a device that is not."""
     from kernelyard.registry import registry
     from kernelyard.registry.machine import check_device
+    from kernelyard.registry.matrix import point_from
     from kernelyard.registry.spec import Status
-    from kernelyard.verify.journal import Where, point_from
+    from kernelyard.verify.journal import Where
     from kernelyard.verify.tries import Subject
 
     table = registry.current()

@@ -1,8 +1,8 @@
 """The ways in which a device copies memory. A ceiling is the best of them at the size in question.
 
 On a CPU a copy shared among threads gains bandwidth and pays for waking them; one thread may be faster in the end. On a
-GPU `copy_` is a memcpy of the driver's, whose speed falls where a size is no multiple of 16 bytes (an odd vector of
-1000003 bf16 "beat" such a copy by 18%), and an elementwise kernel is another way with another start-up time.
+GPU `copy_` is a memcpy of the driver's, which was slower at an odd size (a vector_add of 1000003 bf16 "beat" it by 18%, one of 1048576 did
+not; sizes are rounded up for that, not measured since), and an elementwise kernel is another way with another start-up time.
 """
 
 from __future__ import annotations

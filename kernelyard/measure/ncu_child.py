@@ -16,7 +16,7 @@ from kernelyard.measure.arguments import Pair, rotation
 from kernelyard.registry import registry
 from kernelyard.registry.backend import Executable
 from kernelyard.registry.lazy import torch
-from kernelyard.registry.op import Point
+from kernelyard.registry.matrix import point_from
 
 WARM_UP = 3
 
@@ -27,9 +27,7 @@ def run(payload: Mapping[str, Any], start: Mark, stop: Mark, wait: Mark) -> None
     """{op, kernel, config, point: [dims, dtype, layout, statics], device, launches}; `wait` returns when the device is idle."""
     everything = registry.current()
     op, kernel = everything.op(payload["op"]), everything.kernel(payload["op"], payload["kernel"])
-    dims, dtype, layout, statics = payload["point"]
-    point = Point(tuple(dims), dtype, layout, tuple((name, scalar) for name, scalar in statics))
-    workload = op.workload(point, payload["device"])
+    workload = op.workload(point_from(payload["point"]), payload["device"])
     launch = _launch(everything.build(kernel, workload, payload["config"]))
     sets = rotation(op, workload)
     for pair in islice(sets.turn, WARM_UP):

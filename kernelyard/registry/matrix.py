@@ -42,6 +42,17 @@ class Point:
 LAYOUTS = ("contiguous", "row_strided", "transposed", "broadcast", "offset")
 
 
+def point_payload(point: Point) -> list[Any]:
+    """A point as JSON."""
+    return [list(point.dims), point.dtype, point.layout, [list(pair) for pair in point.statics]]
+
+
+def point_from(value: list[Any]) -> Point:
+    """The point that `point_payload` wrote."""
+    dims, dtype, layout, statics = value
+    return Point(tuple(dims), dtype, layout, tuple((name, scalar) for name, scalar in statics))
+
+
 @dataclass(frozen=True)
 class Matrix:
     """A named, frozen, hashed list of points of one op."""

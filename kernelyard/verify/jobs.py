@@ -14,13 +14,14 @@ from kernelyard.errors import BuildFailed, Unsupported
 from kernelyard.registry import registry
 from kernelyard.registry.backend import Executable
 from kernelyard.registry.kernel import Kernel
+from kernelyard.registry.matrix import point_from, point_payload
 from kernelyard.registry.op import Matrix, Op
 from kernelyard.registry.spec import Config, Status, Workload
 from kernelyard.verify import memory
 from kernelyard.verify.check import Case, build_case, check_kernel
 from kernelyard.verify.defences import ALL
 from kernelyard.verify.isolation import Worker
-from kernelyard.verify.journal import Reader, Seen, Where, Writer, journal, point_from, point_payload
+from kernelyard.verify.journal import Reader, Seen, Where, Writer, journal
 from kernelyard.verify.oracle import case_name, check_workload
 from kernelyard.verify.outcome import CaseResult, CheckReport, report_from
 from kernelyard.verify.plain import with_values

@@ -17,7 +17,8 @@ from typing import Any
 
 from kernelyard.registry.backend import Executable
 from kernelyard.registry.kernel import Kernel
-from kernelyard.registry.op import Op, Point
+from kernelyard.registry.matrix import Point, point_from, point_payload
+from kernelyard.registry.op import Op
 from kernelyard.registry.spec import Config, Workload
 from kernelyard.verify import edges
 from kernelyard.verify.check import Build
@@ -46,17 +47,6 @@ class Where:
     def of(value: list[Any]) -> Where:
         """What `as_list` wrote."""
         return Where(point_from(value[0]), value[1], value[2], value[3])
-
-
-def point_payload(point: Point) -> list[Any]:
-    """A point as JSON."""
-    return [list(point.dims), point.dtype, point.layout, [list(pair) for pair in point.statics]]
-
-
-def point_from(value: list[Any]) -> Point:
-    """The point that `point_payload` wrote."""
-    dims, dtype, layout, statics = value
-    return Point(tuple(dims), dtype, layout, tuple((name, scalar) for name, scalar in statics))
 
 
 @dataclass

@@ -12,6 +12,7 @@ import torch
 from kernelyard.errors import Unsupported
 from kernelyard.registry import registry
 from kernelyard.registry.kernel import Kernel
+from kernelyard.registry.matrix import point_from, point_payload
 from kernelyard.registry.op import Op
 from kernelyard.registry.spec import Status
 from kernelyard.verify.check import Case, build_case
@@ -19,7 +20,6 @@ from kernelyard.verify.defences import ALL
 from kernelyard.verify.envelope import Probe
 from kernelyard.verify.isolation import Worker
 from kernelyard.verify.jobs import build
-from kernelyard.verify.journal import point_from, point_payload
 from kernelyard.verify.oracle import check_workload
 from kernelyard.verify.outcome import CaseResult
 from kernelyard.verify.tries import astray

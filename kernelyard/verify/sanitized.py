@@ -12,8 +12,8 @@ import torch
 
 from kernelyard.registry import registry
 from kernelyard.registry.kernel import Kernel
+from kernelyard.registry.matrix import point_from
 from kernelyard.registry.op import Op, Point
-from kernelyard.verify.journal import point_from
 from kernelyard.verify.sanitizer import LAUNCHED
 
 

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from kernelyard.registry.matrix import point_payload
 from kernelyard.registry.op import Point
-from kernelyard.verify.journal import point_payload
 
 FOLDERS = ("bin", "compute-sanitizer")
 """Of a toolkit: the first holds a script that starts the program in the second."""

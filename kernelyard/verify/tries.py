@@ -10,12 +10,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kernelyard.registry.kernel import Kernel
+from kernelyard.registry.matrix import point_payload
 from kernelyard.registry.op import Op
 from kernelyard.registry.spec import DeclarationError, Status
 from kernelyard.verify.check import fits
 from kernelyard.verify.isolation import Worker
 from kernelyard.verify.jobs import CHECK_CASE
-from kernelyard.verify.journal import Where, point_payload
+from kernelyard.verify.journal import Where
 from kernelyard.verify.outcome import CaseResult
 
 TRY_S, HANG_S = 60.0, 10.0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -14,20 +13,7 @@ from kernelyard.verify.boundary import Row, boundary
 from kernelyard.verify.envelope import Axis, axes, base_point
 from kernelyard.verify.isolation import Worker
 
-
-@pytest.fixture(scope="module", autouse=True)
-def planted() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("KERNELYARD_EXTRA_PLUGINS", "tests.wrong_kernels.planted:plugin")
-        registry.reset()
-        yield
-    registry.reset()
-
-
-@pytest.fixture(scope="module")
-def worker() -> Iterator[Worker]:
-    with Worker() as worker:
-        yield worker
+pytestmark = pytest.mark.usefixtures("planted")
 
 
 def kernel(name: str) -> tuple[Op, Kernel]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -23,13 +22,7 @@ from tests.wrong_kernels import catalogue
 MATRIX = Matrix("test", "rmsnorm", (Point((7, 129), "float32"), Point((7, 129), "float32", "offset"), Point((16, 512), "float32")))
 
 
-@pytest.fixture(scope="module", autouse=True)
-def planted() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("KERNELYARD_EXTRA_PLUGINS", "tests.wrong_kernels.planted:plugin")
-        registry.reset()
-        yield
-    registry.reset()
+pytestmark = pytest.mark.usefixtures("planted")
 
 
 def planted_kernel(name: str) -> Kernel:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
 
 import pytest
 import torch
@@ -19,13 +18,7 @@ from kernelyard.verify.tries import Subject
 ARGUMENTS = (torch.ones(1, 3), torch.ones(3), 1e-5, 0.0, "fp32")
 
 
-@pytest.fixture(scope="module", autouse=True)
-def planted() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("KERNELYARD_EXTRA_PLUGINS", "tests.wrong_kernels.planted:plugin")
-        registry.reset()
-        yield
-    registry.reset()
+pytestmark = pytest.mark.usefixtures("planted")
 
 
 def subject(point: Point, edge: str = "random", **more: object) -> Subject:

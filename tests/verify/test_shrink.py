@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -25,19 +24,7 @@ PLUGIN = "tests.wrong_kernels.planted:plugin"
 FOUND = Where(Point((33, 129), "bfloat16", "row_strided"), "random", {}, 0)
 
 
-@pytest.fixture(scope="module", autouse=True)
-def planted() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("KERNELYARD_EXTRA_PLUGINS", PLUGIN)
-        registry.reset()
-        yield
-    registry.reset()
-
-
-@pytest.fixture(scope="module")
-def worker() -> Iterator[Worker]:
-    with Worker() as worker:
-        yield worker
+pytestmark = pytest.mark.usefixtures("planted")
 
 
 def subject(name: str, where: Where = FOUND, status: Status = Status.WRONG) -> Subject:
