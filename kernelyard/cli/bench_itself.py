@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from kernelyard.cli.bench_rows import item_of
 from kernelyard.cli.output import command_line, emit, say
 from kernelyard.errors import MeasurementFailed, Unsupported, UsageError
 
@@ -70,13 +71,12 @@ def _ratios(
 
 def _item(everything: Registry, op: Op, name: str, workload: Workload) -> Item:
     from kernelyard.registry.dispatch import as_pinned
-    from kernelyard.tuner.bench import Item
 
     kernel = everything.kernel(op.name, name)
     answer, config = as_pinned(op, kernel, workload)
     if not answer:
         raise Unsupported(f"{name} can't run {workload.label()}: {answer.reason}.")
-    return Item(name, config, workload, patient=everything.backend(kernel.backend).slow_builds)
+    return item_of(kernel, config, workload)
 
 
 def _sentence(name: str, workload: Workload, series: Series) -> str:

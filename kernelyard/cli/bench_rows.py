@@ -38,13 +38,13 @@ def _prepared(runner: Bench, everything: Registry, op: Op, workload: Workload, n
         if names and kernel.name not in (*names, op.fallback, op.baseline):
             continue
         if kernel.name == op.baseline and everything.can_run(kernel, workload.device):
-            items.append(_item(kernel, {}, workload))  # outside the contract, so not checked: it is there to compare with
+            items.append(item_of(kernel, {}, workload))  # outside the contract, so not checked: it is there to compare with
             continue
         answer, config = as_pinned(op, kernel, workload)
         if not answer:
             failed[kernel.name] = answer.reason
             continue
-        item = _item(kernel, config, workload)
+        item = item_of(kernel, config, workload)
         result = runner.prepare(item)
         if result.status is Status.OK:
             items.append(item)
@@ -53,7 +53,8 @@ def _prepared(runner: Bench, everything: Registry, op: Op, workload: Workload, n
     return items, failed
 
 
-def _item(kernel: Kernel, config: Config, workload: Workload) -> Item:
+def item_of(kernel: Kernel, config: Config, workload: Workload) -> Item:
+    """What is timed; torch and compiled torch may build in their first call."""
     from kernelyard.tuner.bench import Item
 
     return Item(kernel.name, config, workload, patient=kernel.backend in ("torch", "compile"))
