@@ -27,6 +27,7 @@ $(STAMP): pyproject.toml scripts/install_torch.py
 	$(BIN)/python scripts/install_torch.py
 	@echo "kernelyard: the other dependencies and the tools"
 	$(PIP) install --quiet --editable '.[dev]'
+	@$(BIN)/python -m compileall -q kernelyard
 	@touch $(STAMP)
 
 demo: install

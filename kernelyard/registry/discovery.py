@@ -94,11 +94,12 @@ def entry_points() -> tuple[tuple[EntryPoint, ...], tuple[Problem, ...]]:
     problems = []
     for distribution in importlib_metadata.distributions():
         try:
-            # Most distributions have no entry point here: their metadata, 1 ms each, is not read.
+            # Most distributions have no entry point here: their metadata, parsed anew at each access, is not read.
             if points := distribution.entry_points.select(group=GROUP):
-                name = _normal(distribution.metadata["Name"])
+                metadata = distribution.metadata
+                name = _normal(metadata["Name"])
                 # Listed twice (an old dist-info left behind): the first on the path is what Python imports.
-                found.setdefault(name, [EntryPoint(p.name, p.value, name, distribution.version) for p in points])
+                found.setdefault(name, [EntryPoint(p.name, p.value, name, metadata["Version"]) for p in points])
         except Exception as error:  # a stale or malformed dist-info can raise anything
             path = getattr(distribution, "_path", "a distribution")
             problems.append(Problem(Path(path).name, str(path), f"its metadata can't be read: {type(error).__name__}: {error}"))
