@@ -5,7 +5,6 @@ An attribute is made when it is first asked for, from the contract of that name;
 
 from __future__ import annotations
 
-import threading as _threading
 from typing import TYPE_CHECKING
 
 from kernelyard.registry import registry as _registry
@@ -14,7 +13,6 @@ if TYPE_CHECKING:
     from kernelyard.registry.operator import Operator
 
 _made: list[str] = []
-_lock = _threading.RLock()
 
 
 def __getattr__(name: str) -> Operator:
@@ -23,14 +21,11 @@ def __getattr__(name: str) -> Operator:
     ops = _registry.current().ops
     if name not in ops:
         raise AttributeError(f"kernelyard.ops has no '{name}'. There are: {', '.join(sorted(ops))}.")
-    from kernelyard.registry.operator import Operator
+    from kernelyard.registry.operator import operator
 
-    with _lock:  # torch knows one operator of a name: two threads must not both define it
-        if name not in globals():
-            globals()[name] = Operator(ops[name])
-            _made.append(name)
-        operator: Operator = globals()[name]
-        return operator
+    found = globals()[name] = operator(name)
+    _made.append(name)
+    return found
 
 
 def __dir__() -> list[str]:

@@ -25,10 +25,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Gradient:
-    """The derivative of an op as plain torch, used by autograd.
+    """The derivative of an op, used by autograd.
 
     saved(args, outputs) -> the tensors and scalars that `backward` needs
-    backward(saved, grads) -> one gradient (or None) for each argument of the schema
+    backward(saved, grads) -> one gradient (or None) for each argument of the schema; by plain torch, or by an op of its own,
+                which has kernels: `kernelyard.registry.operator.operator("rmsnorm_backward")(...)`
     """
 
     saved: Callable[[tuple[Any, ...], tuple[Any, ...]], tuple[Any, ...]]
@@ -57,6 +58,8 @@ class Op:
     edges       the kinds of edge values that have a defined result: see kernelyard.verify.edges
     collapse    how many dimensions mean something, from the right: with 2, (2, 8, 64) and (16, 64) are one workload;
                 with 1, any shape is one row of elements; with 0, each dimension counts
+    tables      names of tensors that rows are looked up in: how many they have selects no code, a workload has them with one
+    in_place    (place of an output, name of an argument): with `out=`, that output may be that very tensor
     fallback    the kernel that serves when no other can: the op as plain torch
     baseline    what users of plain torch call, where the contract asks more than that (and the fallback costs more); to compare with
     """
@@ -80,6 +83,8 @@ class Op:
     edges: tuple[str, ...] = ()
     collapse: int = 0
     gradient: Gradient | None = None
+    tables: tuple[str, ...] = ()
+    in_place: tuple[tuple[int, str], ...] = ()
     fallback: str = "torch.eager"
     baseline: str = ""
     arguments: tuple[Argument, ...] = field(init=False, repr=False)
@@ -93,7 +98,7 @@ class Op:
         object.__setattr__(self, "arguments", arguments)
         object.__setattr__(self, "returns", returns)
         names = {argument.name for argument in arguments}
-        unknown = (set(self.statics) | set(self.filled)) - names
+        unknown = {*self.statics, *self.filled, *self.tables, *(name for _, name in self.in_place)} - names
         require(not unknown, f"op '{self.name}': {sorted(unknown)} are not arguments; those are {sorted(names)}")
         for name, points in self.matrices.items():
             for point in points:
@@ -147,7 +152,8 @@ class Op:
         return self._workload(specs, statics, device)
 
     def _spec_of(self, name: str, tensor: torch.Tensor) -> TensorSpec:
-        spec = TensorSpec(tuple(tensor.shape), str(tensor.dtype), tensor.stride(), tensor.data_ptr() % 16 == 0)
+        shape = (1, *tensor.shape[1:]) if name in self.tables else tuple(tensor.shape)
+        spec = TensorSpec(shape, str(tensor.dtype), tensor.stride(), tensor.data_ptr() % 16 == 0)
         return collapse(spec, min(self.collapse, self._ranks[name])) if self.collapse else spec
 
     @cached_property

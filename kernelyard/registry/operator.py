@@ -6,6 +6,7 @@ autocast, transforms, tracing modes, meta tensors) goes through the op's torch.l
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import torch
@@ -18,8 +19,21 @@ from kernelyard.registry.op import Op
 from kernelyard.registry.pins import Bound, active
 from kernelyard.registry.schema import binder, signer
 
+_made: dict[str, Operator] = {}
+_lock = threading.RLock()
+
 _is_compiling, _grad_enabled = torch.compiler.is_compiling, torch.is_grad_enabled
 _autocast_enabled, _modes = torch._C._is_any_autocast_enabled, torch._C._len_torch_dispatch_stack
+
+
+def operator(name: str) -> Operator:
+    """The operator of a registered op, made when it is first asked for; raises UnknownName."""
+    found = _made.get(name)
+    if found is None:
+        op = registry.current().op(name)
+        with _lock:  # torch knows one operator of a name: two threads must not both define it
+            found = _made.get(name) or _made.setdefault(name, Operator(op))
+    return found
 
 
 class Operator:
@@ -91,3 +105,6 @@ def _plain(tensor: torch.Tensor) -> bool:
     """Whether what lies at its address are its values: not for meta tensors, pending negations and subclasses such as fake tensors."""
     subclass = type(tensor).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__
     return not (tensor.is_meta or tensor.is_neg() or subclass)
+
+
+registry.on_reset.append(_made.clear)  # plugins have changed, and with them perhaps what a name means

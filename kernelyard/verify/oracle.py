@@ -17,6 +17,7 @@ raises is a `CheckerFailed`, which is no verdict; a case that memory has no room
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -221,8 +222,18 @@ class _Case:
     def _late(self, threads: set[threading.Thread]) -> None:
         started = [thread for thread in threading.enumerate() if thread not in threads]
         for thread in started:
-            thread.join(0.5)
+            _join(thread, 0.5)
         self.launcher.synchronise()
         if "late" in self.defences and not all(map(form.same_bits, self.outputs, self.held)):
             by = f" by a thread it started ({started[0].name})" if started else ""
             raise Fault(f"an output changed after the call had returned: a late write{by}?")
+
+
+def _join(thread: threading.Thread, limit_s: float) -> None:
+    """Wait for a thread to end. One is listed a moment before it runs, and until then can't be joined."""
+    until = time.monotonic() + limit_s
+    while (left := until - time.monotonic()) > 0:
+        try:
+            return thread.join(left)
+        except RuntimeError:
+            time.sleep(0.001)
