@@ -61,7 +61,7 @@ def graph_time(executable: Executable, rotation: Rotation) -> Stopwatch:
 def event_time(executable: Executable, rotation: Rotation, reason: str = "") -> Stopwatch:
     """Events around each single call, L2 flushed before it; includes the few microseconds that two events are apart anyway."""
     run, _ = _run(executable, len(rotation.sets))
-    flush = _flusher()
+    flush = flusher()
     floor = min(_between_events(lambda: None, flush) for _ in range(5))
 
     def elapsed_us(count: int) -> float:
@@ -163,10 +163,10 @@ def _between_events(work: Callable[[], Any], flush: Callable[[], None]) -> float
 
 def flush(rotation: Rotation) -> Callable[[], None]:
     """Nothing, where the sets alone push each other out of L2."""
-    return _nothing if rotation.total_bytes > 2 * _l2_bytes() else _flusher()
+    return _nothing if rotation.total_bytes > 2 * _l2_bytes() else flusher()
 
 
-def _flusher() -> Callable[[], None]:
+def flusher() -> Callable[[], None]:
     """Reads three times the L2. A read and not a fill: a fill leaves dirty lines, whose write-back the kernel would pay for."""
     size = 3 * _l2_bytes()
     try:

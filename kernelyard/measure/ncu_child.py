@@ -1,6 +1,7 @@
 """The process under Nsight Compute: builds one kernel, makes its arguments, warms up, and launches it between two marks.
 
-ncu profiles what lies between the marks alone (--profile-from-start off), so that neither making inputs nor warming up counts.
+ncu profiles what lies between the marks alone (--profile-from-start off), so that neither making inputs nor warming up counts, nor,
+where each launch is to find the L2 full of other data, the flush before it.
 """
 
 from __future__ import annotations
@@ -23,8 +24,11 @@ WARM_UP = 3
 Mark = Callable[[], Any]
 
 
-def run(payload: Mapping[str, Any], start: Mark, stop: Mark, wait: Mark) -> None:
-    """{op, kernel, config, point: [dims, dtype, layout, statics], device, launches}; `wait` returns when the device is idle."""
+def run(payload: Mapping[str, Any], start: Mark, stop: Mark, wait: Mark, flush: Mark | None = None) -> None:
+    """{op, kernel, config, point: [dims, dtype, layout, statics], device, launches}; `wait` returns when the device is idle.
+
+    With `flush` each launch has marks of its own, and a flush before them.
+    """
     everything = registry.current()
     op, kernel = everything.op(payload["op"]), everything.kernel(payload["op"], payload["kernel"])
     workload = op.workload(point_from(payload["point"]), payload["device"])
@@ -32,12 +36,16 @@ def run(payload: Mapping[str, Any], start: Mark, stop: Mark, wait: Mark) -> None
     sets = rotation(op, workload)
     for pair in islice(sets.turn, WARM_UP):
         launch(pair)
-    wait()
-    start()
-    for pair in islice(sets.turn, payload["launches"]):
-        launch(pair)
-    wait()
-    stop()
+    pairs = list(islice(sets.turn, payload["launches"]))
+    for group in [[pair] for pair in pairs] if flush else [pairs]:
+        if flush:
+            flush()
+        wait()
+        start()
+        for pair in group:
+            launch(pair)
+        wait()
+        stop()
 
 
 def _launch(executable: Executable) -> Callable[[Pair], None]:
@@ -55,9 +63,13 @@ def _launch(executable: Executable) -> Callable[[Pair], None]:
 
 def main(payload: str) -> int:
     """Runs the payload on CUDA; what can't be done is said on stderr, with exit code 1."""
+    from kernelyard.measure.cuda import flusher
+
     try:
         torch.zeros(1, device="cuda")  # says in one sentence why there is no GPU, before a plugin says so in its own words
-        run(json.loads(payload), torch.cuda.profiler.start, torch.cuda.profiler.stop, torch.cuda.synchronize)
+        asked = json.loads(payload)
+        flush = flusher() if asked["flush"] else None
+        run(asked, torch.cuda.profiler.start, torch.cuda.profiler.stop, torch.cuda.synchronize, flush)
     except (KernelyardError, RuntimeError, AssertionError) as error:  # torch without CUDA asserts, without a GPU it raises RuntimeError
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
         return 1

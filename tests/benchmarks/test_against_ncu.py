@@ -28,7 +28,8 @@ def test_ten_pairs_of_kernels_that_exist() -> None:
 
 def test_a_pair_that_fails_has_its_reason_and_the_table_has_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
     def times(pair: Any) -> dict[str, Any]:
-        return {"ncu_us": 4.0, "graph_us": 4.1, "graph_over_ncu": 1.025, "events_us": 4.4, "events_over_ncu": 1.1}
+        graph, events = {"graph_us": 4.1, "graph_over_ncu": 1.025}, {"events_us": 4.4, "events_over_ncu": 1.1}
+        return {"ncu_us": 4.0, **graph, **events, "activity_us": 3.9, "activity_over_ncu": 0.975}
 
     def full(*pair: Any) -> Any:
         raise RuntimeError("out of memory")
@@ -39,5 +40,5 @@ def test_a_pair_that_fails_has_its_reason_and_the_table_has_the_rest(monkeypatch
     monkeypatch.setattr(against_ncu, "_pair", full)
     bad = against_ncu.row("softmax", "triton.row", Point((16, 4096), "bfloat16"))
     text = against_ncu.table([good, bad])
-    assert "| 4 | 4.1 | 1.025 | 4.4 | 1.1 |" in text and "n/a" in text
+    assert "| 4 | 4.4 | 1.1 | 3.9 | 0.975 | 4.1 | 1.025 |" in text and "n/a" in text
     assert bad["reason"] == "RuntimeError: out of memory" and bad["reason"] in text

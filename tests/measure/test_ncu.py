@@ -105,8 +105,11 @@ def test_ncu_profiles_only_between_the_marks_and_leaves_the_clocks_alone(install
     assert words[words.index("--clock-control") + 1] == "none"
     assert words[words.index("--profile-from-start") + 1] == "off"
     assert words[words.index("--metrics") + 1] == ncu.DURATION
+    assert words[words.index("--cache-control") + 1] == "none" and '"flush": true' in words[-1]
     assert "kernelyard.measure.ncu_child" in words
     told = ncu.counters("vector_add", "triton.stream", {}, POINT, 3)
+    words = (folder / "words").read_text().splitlines()
+    assert words[words.index("--cache-control") + 1] == "all" and '"flush": false' in words[-1]
     assert told.dram_percent == 42.5 and told.sm_percent is None
 
 
@@ -159,3 +162,7 @@ def test_the_process_warms_up_before_the_first_mark_and_launches_so_often_betwee
     payload = {"op": "vector_add", "kernel": "torch.eager", "config": {}, "point": POINT, "device": "cpu", "launches": 4}
     ncu_child.run(payload, lambda: events.append("start"), lambda: events.append("stop"), lambda: events.append("wait"))
     assert events == ["launch"] * 3 + ["wait", "start"] + ["launch"] * 4 + ["wait", "stop"]
+    events.clear()
+    marks = [lambda name=name: events.append(name) for name in ("start", "stop", "wait", "flush")]
+    ncu_child.run(payload | {"launches": 2}, *marks)  # type: ignore[arg-type]
+    assert events == ["launch"] * 3 + ["flush", "wait", "start", "launch", "wait", "stop"] * 2
