@@ -42,7 +42,7 @@ def device_times(executables: Mapping[str, tuple[Executable, Rotation]], device_
 
 
 def _stopwatch(executable: Executable, rotation: Rotation, device_type: str, reason: str) -> Stopwatch:
-    settle, flush = _device(device_type, rotation)
+    settle, flush = _device(device_type)
     wait = executable.wait or _nothing
     window = min(len(rotation.sets), IN_FLIGHT)
 
@@ -66,13 +66,13 @@ def _stopwatch(executable: Executable, rotation: Rotation, device_type: str, rea
     )  # fmt: skip
 
 
-def _device(device_type: str, rotation: Rotation) -> tuple[Callable[[], None], Callable[[], None]]:
+def _device(device_type: str) -> tuple[Callable[[], None], Callable[[], None]]:
     """How to wait for all work of the device, and how to flush its cache before a sample."""
     if device_type != "cuda":
         return _nothing, _nothing
     from kernelyard.measure import cuda
 
-    return cuda.synchronize, cuda.flush(rotation)
+    return cuda.synchronize, cuda.flusher()
 
 
 def _nothing(*args: Any) -> None:

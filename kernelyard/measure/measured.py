@@ -13,7 +13,7 @@ from kernelyard.measure.state import DeviceState
 from kernelyard.measure.stats import Batches, Interval, median_interval, ratio_interval
 from kernelyard.registry.spec import Timing
 
-PROTOCOL = "2"
+PROTOCOL = "3"
 """Version of the protocol; stored with each measurement, and measurements of different versions are never compared."""
 
 WIDE = 0.10

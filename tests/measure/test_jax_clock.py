@@ -77,7 +77,7 @@ def test_one_candidate_with_a_wait_takes_all_others_to_its_clock_with_the_reason
 def test_on_a_gpu_the_device_is_waited_for_at_both_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     log: list[str] = []
     monkeypatch.setattr("kernelyard.measure.cuda.synchronize", lambda: log.append("device"))
-    monkeypatch.setattr("kernelyard.measure.cuda.flush", lambda rotation: lambda: log.append("flush"))
+    monkeypatch.setattr("kernelyard.measure.cuda.flusher", lambda: lambda: log.append("flush"))
     jax = Executable(lambda *args: log.append("call"), wait=lambda result: log.append("wait"))
     torch_one = Executable(lambda *args: log.append("call"))
     watches = clocks.stopwatches({"jax": (jax, sets(2)), "torch": (torch_one, sets(2))}, "cuda", "device")
