@@ -3,7 +3,7 @@
 The interpreter runs programs one after the other. So it never shows the wrong result of a race, but it shows every meeting: when one
 program reaches an address that another has stored to, or stores to one that another has loaded, a GPU could have run
 the two in either order or at once. Only atomics may meet. An order that the kernel itself makes (a lock of atomics, a counter of
-finished programs) is not understood, and such a kernel is reported: judge it by hand.
+finished programs) is not understood, and such a kernel is reported: judge it by hand. Between two launches there is an order.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from kernelyard.registry.tracing import Access, Program, Region
 
 Hazard = Literal["out-of-bounds", "write race", "read race", "read-before-write"]
-NOBODY, SEVERAL = -1, -2
+NOBODY, SEVERAL, EARLIER = -1, -2, -3
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +91,10 @@ _SENTENCES = {"out-of-bounds": _outside, "write race": _both_write, "read race":
 
 @dataclass(slots=True)
 class Watch:
-    """Who loaded and stored every byte of a region: a program's number, `NOBODY` or `SEVERAL`. 9 bytes for each byte watched."""
+    """Who loaded and stored every byte of a region: a program's number, `NOBODY`, `SEVERAL`, or `EARLIER` for a launch before.
+
+    9 bytes for each byte watched.
+    """
 
     region: Region
     loaded_by: NDArray[np.int32] = field(init=False)
@@ -108,7 +111,7 @@ class Watch:
         if access.kind != "store" and self.region.role == "output":
             yield "read-before-write", reached[self.stored_by[reached] == NOBODY], NOBODY
         writer, reader = self.stored_by[reached], self.loaded_by[reached]
-        theirs = (writer != NOBODY) & (writer != me)
+        theirs = (writer != NOBODY) & (writer != EARLIER) & (writer != me)
         if access.kind == "load":
             yield "read race", reached[theirs], _one(writer[theirs])
             self.loaded_by[reached] = np.where((reader == NOBODY) | (reader == me), me, SEVERAL)
@@ -118,8 +121,15 @@ class Watch:
         yield "write race", reached[theirs], _one(writer[theirs])
         loaded = (reader != NOBODY) & (reader != me)
         yield "read race", reached[loaded], _one(reader[loaded])
-        self.stored_by[reached] = np.where((writer == NOBODY) | (writer == me), me, SEVERAL)
+        alone = (writer == NOBODY) | (writer == EARLIER) | (writer == me)
+        self.stored_by[reached] = np.where(alone, me, SEVERAL)
         self.plainly[reached] |= access.kind == "store"
+
+    def end_launch(self) -> None:
+        """The next launch sees what was stored, and meets no program of this one."""
+        self.stored_by[self.stored_by != NOBODY] = EARLIER
+        self.loaded_by[:] = NOBODY
+        self.plainly[:] = False
 
 
 def _one(programs: NDArray[np.int32]) -> int:
@@ -133,6 +143,7 @@ class Hazards:
     regions: dict[str, Region]
     _watches: dict[str, Watch] = field(default_factory=dict)
     _programs: list[Program] = field(default_factory=list)
+    _launch: int = 0
     _found: dict[tuple[Hazard, int, str, str], Finding] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -145,8 +156,12 @@ class Hazards:
 
     def add(self, access: Access, reached: NDArray[np.int64]) -> None:
         """One access, and the bytes of its region that it reached."""
-        if not self._programs or self._programs[-1] != access.program:
+        if not self._programs or self._programs[-1] != access.program or access.launch != self._launch:
             self._programs.append(access.program)
+        if access.launch != self._launch:
+            self._launch = access.launch
+            for seen in self._watches.values():
+                seen.end_launch()
         self._outside(access)
         watch, me = self._watches[access.tensor], len(self._programs) - 1
         for kind, where, other in watch.meet(access, reached, me):

@@ -128,7 +128,7 @@ class _Watcher:
         """One access, in the order in which they ran."""
         region, name = self.regions[access.tensor], key(access)
         if name not in self.instructions:
-            self.instructions[name] = Instruction(name, self.trace.num_warps, np.zeros(region.nbytes, np.bool_))
+            self.instructions[name] = Instruction(name, self.trace.warps(access.launch), np.zeros(region.nbytes, np.bool_))
         reached = covered(access, region)
         self.hazards.add(access, reached)
         self.instructions[name].add(access, reached)

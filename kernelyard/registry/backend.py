@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from kernelyard.registry.lazy import load
-from kernelyard.registry.spec import Answer, Config, Workload, no, require
+from kernelyard.registry.spec import Answer, Config, TensorSpec, Workload, no, require
 
 if TYPE_CHECKING:
     from kernelyard.registry.kernel import Kernel
@@ -126,10 +126,16 @@ class NativeSource:
 
 @dataclass(frozen=True)
 class TritonLaunch:
-    """One launch of a Triton function, as a kernel's entry returns it.
+    """One launch of a Triton function, or the first of several on one stream, as a kernel's entry returns it.
 
     `arguments(outputs, *args)` gives the run-time arguments in order; `constants` the tl.constexpr ones by name.
     `grid` is fixed by the workload.
+
+    workspace   tensors that one launch leaves for the next, shapes and dtypes: allocated at each call, unfilled, and handed to `arguments`
+                behind the outputs. Two calls at once, on two streams or in a graph, share nothing.
+    then        the launch that follows; it has no workspace of its own
+    pdl         programmatic dependent launch: may start before the one ahead of it has ended. Its function has to call gdc_wait
+                in every program before it touches memory
     """
 
     function: Any
@@ -138,3 +144,14 @@ class TritonLaunch:
     constants: Mapping[str, Any] = field(default_factory=dict)
     num_warps: int = 4
     num_stages: int = 2
+    workspace: tuple[TensorSpec, ...] = ()
+    then: TritonLaunch | None = None
+    pdl: bool = False
+
+    def __post_init__(self) -> None:
+        require(self.then is None or not self.then.workspace, "a workspace belongs to the first launch: later ones are handed the same")
+
+    def all(self) -> tuple[TritonLaunch, ...]:
+        """This launch and those that follow, in order; without the ones of no programs."""
+        rest = self.then.all() if self.then else ()
+        return rest if 0 in self.grid else (self, *rest)

@@ -51,6 +51,7 @@ class Access:
     changed     of a store: where the value differed from what was there, in the same shape
     tensor      name of the region that the pointer was derived from
     sequence    counts accesses from 0, in the order in which they ran
+    launch      of a kernel of several launches, which one, from 0: each sees what those before it stored
     """
 
     sequence: int
@@ -62,6 +63,7 @@ class Access:
     mask: NDArray[np.bool_]
     itemsize: int
     changed: NDArray[np.bool_] | None = field(default=None, repr=False)
+    launch: int = 0
 
 
 See = Callable[[Access], None]
@@ -72,6 +74,7 @@ class Trace:
     """A launch that is ready to be traced: `run(see)` interprets every program and hands each access over as it happens.
 
     Nothing is kept: a grid of any size needs no more memory than what `see` keeps. `run` may be called once.
+    Of several launches, function, file, grid and `num_warps` are the first's; `later_warps` those of the rest.
     """
 
     function: str
@@ -80,6 +83,11 @@ class Trace:
     num_warps: int
     regions: tuple[Region, ...]
     run: Callable[[See], None] = field(repr=False)
+    later_warps: tuple[int, ...] = ()
+
+    def warps(self, launch: int) -> int:
+        """Warps a program of one of the launches."""
+        return (self.num_warps, *self.later_warps)[launch]
 
 
 @runtime_checkable

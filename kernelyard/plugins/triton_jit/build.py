@@ -21,7 +21,7 @@ from kernelyard.registry.backend import Executable, TritonLaunch, writing
 from kernelyard.registry.kernel import Kernel
 from kernelyard.registry.lazy import load
 from kernelyard.registry.op import Op
-from kernelyard.registry.spec import Config, Workload
+from kernelyard.registry.spec import Config, TensorSpec, Workload
 from kernelyard.registry.tracing import Trace
 
 HANDLE_VERSIONS = ((3, 6), (3, 9))
@@ -41,12 +41,13 @@ class TritonBuilder:
         """Compile and load; raises BuildFailed with the compiler's words."""
         interpreted = workload.device == "cpu"
         choose_mode(interpret=interpreted)
-        launch: TritonLaunch = load(kernel.entry)(workload, config)
-        if 0 in launch.grid:
-            return writing(op, _nothing)
+        first: TritonLaunch = load(kernel.entry)(workload, config)
+        launches = first.all()
         if interpreted:
-            return writing(op, _quietly(through_launcher(launch, {})))
-        return _compiled(op, launch, workload)
+            return writing(op, with_workspace(first.workspace, _quietly(_in_order([through_launcher(one, {}) for one in launches]))))
+        built = [_compiled(op, first, one, workload) for one in launches]
+        resources = {name: max(one[name] for _, one in built) for name in built[0][1]} if built else {}
+        return writing(op, with_workspace(first.workspace, _in_order([into for into, _ in built])), resources)
 
     def trace(self, op: Op, kernel: Kernel, workload: Workload, config: Config, args: tuple[Any, ...]) -> Trace:
         """Every memory access through Triton's interpreter, on any machine; see `trace`."""
@@ -99,6 +100,38 @@ def through_launcher(launch: TritonLaunch, options: Mapping[str, Any]) -> Into:
     return into
 
 
+def _in_order(launches: list[Into]) -> Into:
+    """One launch after the other; none, one and two without a loop."""
+    if not launches:
+        return _nothing
+    if len(launches) == 1:
+        return launches[0]
+
+    def into(outputs: tuple[torch.Tensor, ...], *args: Any) -> None:
+        for launch in launches:
+            launch(outputs, *args)
+
+    return into
+
+
+def with_workspace(specs: tuple[TensorSpec, ...], launches: Into) -> Into:
+    """Tensors for the launches' own use behind the outputs, new at each call.
+
+    torch's allocator knows the stream, or the graph that is being captured. One allocation costs 2 us on the host; a tensor kept
+    from call to call would be shared by two streams.
+    """
+    if not specs:
+        return launches
+    shapes = [(spec.shape, getattr(torch, spec.dtype)) for spec in specs]
+
+    def into(outputs: tuple[torch.Tensor, ...], *args: Any) -> None:
+        device = outputs[0].device
+        own = tuple(torch.empty(shape, dtype=dtype, device=device) for shape, dtype in shapes)
+        launches((*outputs, *own), *args)
+
+    return into
+
+
 def _quietly(into: Into) -> Into:
     """The interpreter computes in numpy, which warns of every inf and NaN that the contract defines."""
     import numpy as np
@@ -111,10 +144,10 @@ def _quietly(into: Into) -> Into:
     return quiet
 
 
-def _compiled(op: Op, launch: TritonLaunch, workload: Workload) -> Executable:
+def _compiled(op: Op, first: TritonLaunch, launch: TritonLaunch, workload: Workload) -> tuple[Into, Mapping[str, int]]:
     from kernelyard.plugins.triton_jit.compile import compiled, options
 
-    handle = compiled(op, launch, workload)
+    handle = compiled(op, launch, workload, workspace=first.workspace)
     try:
         handle.run  # noqa: B018  # loads the code, and so raises where it needs more than the GPU has
     except Exception as error:  # Triton's OutOfResources, or what the driver said
@@ -124,7 +157,7 @@ def _compiled(op: Op, launch: TritonLaunch, workload: Workload) -> Executable:
         "programs": math.prod(launch.grid), "warps": int(handle.metadata.num_warps),
     }  # fmt: skip
     anyhow = _on_its_device(through_launcher(launch, options(launch)))
-    return writing(op, _through_handle(launch, handle, anyhow) if _handle_known(launch) else anyhow, resources)
+    return _through_handle(launch, handle, anyhow) if _handle_known(launch) else anyhow, resources
 
 
 def _handle_known(launch: TritonLaunch) -> bool:

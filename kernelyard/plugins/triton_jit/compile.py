@@ -25,10 +25,15 @@ TYPES: Mapping[torch.dtype, str] = {
 DEFAULTS: Mapping[str, Any] = {"float": 0.0, "int": 0, "bool": False, "str": ""}
 
 
-def compiled(op: Op, launch: TritonLaunch, workload: Workload, target: Any = None) -> CompiledKernel:
-    """Machine code for the target, or for the current GPU; raises BuildFailed with the compiler's words."""
+def compiled(
+    op: Op, launch: TritonLaunch, workload: Workload, target: Any = None, workspace: tuple[TensorSpec, ...] = ()
+) -> CompiledKernel:
+    """Machine code of one launch for the target, or for the current GPU; raises BuildFailed with the compiler's words.
+
+    `workspace` is that of the first launch of its kernel.
+    """
     try:
-        source = ast_source(launch, *stand_ins(op, launch, workload))
+        source = ast_source(launch, *stand_ins(op, launch, workload, workspace or launch.workspace))
         return triton.compile(source, target=target, options=dict(options(launch)))
     except Exception as error:  # Triton raises its own, MLIR's RuntimeError and ptxas's CalledProcessError
         raise BuildFailed(f"Triton can't compile {launch.function.__name__}.", log=f"{type(error).__name__}: {error}") from error
@@ -36,13 +41,16 @@ def compiled(op: Op, launch: TritonLaunch, workload: Workload, target: Any = Non
 
 def options(launch: TritonLaunch) -> Mapping[str, Any]:
     """Compiler options. Fused multiply-add is asked for: Triton 3.9 warns that its default will change."""
-    return {"num_warps": launch.num_warps, "num_stages": launch.num_stages, "enable_fp_fusion": True}
+    chosen = {"num_warps": launch.num_warps, "num_stages": launch.num_stages, "enable_fp_fusion": True}
+    return {**chosen, "launch_pdl": True} if launch.pdl else chosen
 
 
-def stand_ins(op: Op, launch: TritonLaunch, workload: Workload) -> tuple[tuple[Any, ...], list[torch.Tensor]]:
+def stand_ins(
+    op: Op, launch: TritonLaunch, workload: Workload, workspace: tuple[TensorSpec, ...]
+) -> tuple[tuple[Any, ...], list[torch.Tensor]]:
     """The run-time arguments with tensors that have no memory, and those of the tensors that may start anywhere.
 
-    Outputs are fresh allocations and so aligned.
+    Outputs and workspaces are fresh allocations and so aligned.
     """
     specs, statics = dict(workload.tensors), dict(workload.statics)
     values: dict[str, Any] = {}
@@ -51,7 +59,8 @@ def stand_ins(op: Op, launch: TritonLaunch, workload: Workload) -> tuple[tuple[A
         values[argument.name] = _meta(specs[argument.name]) if argument.tensor else statics.get(argument.name, default)
     misaligned = [values[name] for name, spec in specs.items() if spec is not None and not spec.aligned]
     args = tuple(values.values())
-    return launch.arguments(op.empty(*args), *args), misaligned
+    own = tuple(torch.empty(spec.shape, dtype=getattr(torch, spec.dtype), device="meta") for spec in workspace)
+    return launch.arguments((*op.empty(*args), *own), *args), misaligned
 
 
 def _meta(spec: TensorSpec | None) -> torch.Tensor | None:

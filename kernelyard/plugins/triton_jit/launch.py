@@ -35,7 +35,8 @@ def policies(config: Config) -> tuple[str, str, str]:
 
     Never with a cache modifier: ptxas refuses the two together on sm_90.
     """
-    return ("evict_first", "evict_first", "evict_last") if config["hint"] == "stream" else ("", "", "")
+    load, store = config["hint"] in ("load", "stream"), config["hint"] in ("store", "stream")
+    return "evict_first" if load else "", "evict_first" if store else "", "evict_last" if load else ""
 
 
 def sm_count(workload: Workload) -> int:

@@ -22,7 +22,10 @@ HOPPER = 90
 
 @dataclass(frozen=True, slots=True)
 class Offline:
-    """One config compiled: bytes of local memory a thread (spills and stack), and the widest global load in bytes a thread."""
+    """One config compiled: bytes of local memory a thread (spills and stack), and the widest global load in bytes a thread.
+
+    Of several launches the most of each.
+    """
 
     registers: int
     local_bytes: int
@@ -39,11 +42,22 @@ def compile_only(op: Op, kernel: Kernel, workload: Workload, config: Config, tar
 
     from kernelyard.plugins.triton_jit.compile import compiled
 
-    launch: TritonLaunch = load(kernel.entry)(workload, config)
-    handle = compiled(op, launch, workload, target or GPUTarget("cuda", HOPPER, 32))
+    first: TritonLaunch = load(kernel.entry)(workload, config)
+    goal = target or GPUTarget("cuda", HOPPER, 32)
+    return _most([_told(compiled(op, launch, workload, goal, first.workspace)) for launch in first.all()])
+
+
+def _told(handle: Any) -> Offline:
     ptx = str(handle.asm["ptx"])
     registers, local = _usage(bytes(handle.asm["cubin"]))
     return Offline(registers, local, int(handle.metadata.shared), widest(ptx, "ld"), widest(ptx, "st"), ptx)
+
+
+def _most(launches: list[Offline]) -> Offline:
+    """Of several launches the most of each, and the code of all."""
+    counts = ("registers", "local_bytes", "shared_bytes", "load_bytes", "store_bytes")
+    most = {name: max((getattr(one, name) for one in launches), default=0) for name in counts}
+    return Offline(**most, ptx="\n".join(one.ptx for one in launches))
 
 
 def widest(ptx: str, kind: str) -> int:

@@ -32,13 +32,13 @@ INSIDE_TRITON = str(Path(triton.__file__).parent)
 
 
 @contextmanager
-def recorded(recorder: Recorder) -> Iterator[None]:
+def recorded(recorder: Recorder) -> Iterator[Recorder]:
     """The recorder in place of the builder's functions; its own again afterwards, whatever happened."""
     functions = recorder.functions() | {name: recorder.derived(name) for name in POINTERS}
     try:
         for name, function in functions.items():
             setattr(recorder.builder, name, function)
-        yield
+        yield recorder
     finally:
         for name in functions:
             recorder.builder.__dict__.pop(name, None)
@@ -48,7 +48,7 @@ class Recorder:
     """Stands before the builder's memory functions during one trace: tells each access, and executes what is inside its tensor."""
 
     def __init__(self, regions: tuple[Region, ...], arguments: list[Tensor], see: See) -> None:
-        self.regions, self.see, self.count, self.atomic = regions, see, 0, False
+        self.regions, self.see, self.count, self.launch, self.atomic = regions, see, 0, 0, False
         self.starts = {a.data_ptr(): r for a in arguments for r in regions if r.address <= a.data_ptr() < r.address + max(r.nbytes, 1)}
         self.scratch = np.zeros(2, np.int64)  # where an atomic without a mask goes instead of astray
         self.builder = interpreter_builder
@@ -131,7 +131,7 @@ class Recorder:
     def _hand_over(self, kind: Kind, pointers: Any, active: NDArray[np.bool_], region: Region, changed: NDArray[np.bool_] | None) -> None:
         program, line, size = tuple(self.builder.grid_idx), _line(), _itemsize(pointers)
         addresses, mask = (np.atleast_1d(block) for block in (pointers.data.astype(np.int64), active))
-        self.see(Access(self.count, program, kind, line, region.name, addresses, mask, size, changed))
+        self.see(Access(self.count, program, kind, line, region.name, addresses, mask, size, changed, self.launch))
         self.count += 1
 
 

@@ -57,10 +57,14 @@ IDLE = "a thread would hold fewer than 4 elements: most of the warps idle"
 PADDED = Constraint(_rows_exist, "more than half of a program's rows would not exist")
 
 WARPS = Parameter("num_warps", (1, 2, 4, 8, 16, 32), "2 are best at 4096 columns of many rows, 16 where one row is all there is")
+HINT = Parameter(
+    "hint", ("none", "load", "store", "stream"),
+    "what is evict_first: nothing, reads, writes, or both; with both a kernel has only the part of L2 that nobody else uses",
+)
 ROW_PARAMETERS = (
     Parameter("rows_per_program", (1, 2, 4, 8, 16), "more than one only fills a thread's 16-byte loads where rows are narrow"),
     WARPS,
-    Parameter("hint", ("stream", "none"), "'stream' marks x and y evict_first; 'none' leaves y in L2 for who reads it next"),
+    HINT,
 )
 WEIGHT = Parameter("weight", ("late", "early"), "'early' loads it beside x: a latency less, and more registers (96 to 120 at 4096 columns)")
 
@@ -86,7 +90,7 @@ SWEEP = ConfigSpace(
         Parameter("block", (1024, 2048, 4096, 8192, 16384), "columns a step: 16384 is best at 32768; 32768 in one step is `row`'s"),
         Parameter("rows_per_program", (1, 2, 4, 8), "one keeps the row in L2 between sweeps; more serve narrow rows"),
         Parameter("num_warps", (2, 4, 8, 16, 32), "32 are best with blocks of 16384"),
-        Parameter("hint", ("stream", "none"), "'stream' keeps x for the second sweep (evict_last), then lets x and y go (evict_first)"),
+        HINT,
     ),
     (Constraint(_sweep_fits, SPILLS_IN_LOOP), Constraint(_sweep_busy, IDLE), Constraint(_sweep_needed, "the block is larger than the row"),
      PADDED),

@@ -26,25 +26,38 @@ ALIGNED = 256
 
 
 def prepare(op: Op, launch: TritonLaunch, args: tuple[Any, ...]) -> Trace:
-    """The launch with tensors apart from each other, ready to run."""
+    """The launch, and those that follow it, with tensors apart from each other, ready to run."""
     inputs = tuple(_apart(value) if isinstance(value, Tensor) else value for value in args)
     outputs = tuple(_apart(output) for output in op.empty(*inputs))
-    free = tuple(name for name in launch.function.arg_names if name not in launch.constants)
-    values = launch.arguments(outputs, *inputs)
-    named = [(_plain(name), value) for name, value in zip(free, values, strict=True) if isinstance(value, Tensor)]
+    own = tuple(_apart(torch.empty(spec.shape, dtype=getattr(torch, spec.dtype))) for spec in launch.workspace)
+    launches = launch.all() or (launch,)
+    values = [one.arguments((*outputs, *own), *inputs) for one in launches]
+    named = [pair for one, given in zip(launches, values, strict=True) for pair in _named(one, given)]
     regions = _regions(op, inputs, outputs, named)
 
     def run(see: See) -> None:
-        with np.errstate(all="ignore"), warnings.catch_warnings(), recorded(Recorder(regions, [v for _, v in named], see)):
+        with np.errstate(all="ignore"), warnings.catch_warnings(), recorded(Recorder(regions, [v for _, v in named], see)) as recorder:
             warnings.filterwarnings("ignore", "All-NaN slice", RuntimeWarning)
-            try:
-                launch.function[launch.grid](*values, **launch.constants)
-            except Exception as error:  # Triton's InterpreterError, or what the kernel's code raised
-                where = f"program {interpreter_builder.grid_idx}"
-                log = f"{type(error).__name__}: {error}"
-                raise BuildFailed(f"Triton's interpreter stopped in {where} of {launch.function.__name__}.", log=log) from error
+            for recorder.launch, (one, given) in enumerate(zip(launches, values, strict=True)):
+                _interpret(one, given)
 
-    return Trace(launch.function.__name__, launch.function.fn.__code__.co_filename, launch.grid, launch.num_warps, regions, run)
+    first, later = launches[0], tuple(one.num_warps for one in launches[1:])
+    file = first.function.fn.__code__.co_filename
+    return Trace(first.function.__name__, file, first.grid, first.num_warps, regions, run, later)
+
+
+def _named(launch: TritonLaunch, values: tuple[Any, ...]) -> list[tuple[str, Tensor]]:
+    free = tuple(name for name in launch.function.arg_names if name not in launch.constants)
+    return [(_plain(name), value) for name, value in zip(free, values, strict=True) if isinstance(value, Tensor)]
+
+
+def _interpret(launch: TritonLaunch, values: tuple[Any, ...]) -> None:
+    try:
+        launch.function[launch.grid](*values, **launch.constants)
+    except Exception as error:  # Triton's InterpreterError, or what the kernel's code raised
+        where = f"program {interpreter_builder.grid_idx}"
+        log = f"{type(error).__name__}: {error}"
+        raise BuildFailed(f"Triton's interpreter stopped in {where} of {launch.function.__name__}.", log=log) from error
 
 
 def _apart(tensor: Tensor) -> Tensor:
