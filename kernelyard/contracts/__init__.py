@@ -5,9 +5,30 @@ A contract knows no kernel and no backend. `plugin` declares them all through th
 
 from __future__ import annotations
 
+from kernelyard.contracts.add_rmsnorm import ADD_RMSNORM
+from kernelyard.contracts.add_rmsnorm_backward import ADD_RMSNORM_BACKWARD
 from kernelyard.contracts.rmsnorm import RMSNORM
+from kernelyard.contracts.rmsnorm_backward import RMSNORM_BACKWARD
+from kernelyard.contracts.rope import ROPE
 from kernelyard.contracts.softmax import SOFTMAX
+from kernelyard.contracts.softmax_backward import SOFTMAX_BACKWARD
+from kernelyard.contracts.swiglu import SWIGLU
+from kernelyard.contracts.swiglu_backward import SWIGLU_BACKWARD
 from kernelyard.contracts.vector_add import VECTOR_ADD
 from kernelyard.registry.discovery import Plugin
 
-plugin = Plugin(name="contracts", ops=(VECTOR_ADD, SOFTMAX, RMSNORM))
+plugin = Plugin(
+    name="contracts",
+    ops=(
+        VECTOR_ADD,
+        SOFTMAX,
+        SOFTMAX_BACKWARD,
+        RMSNORM,
+        RMSNORM_BACKWARD,
+        ADD_RMSNORM,
+        ADD_RMSNORM_BACKWARD,
+        SWIGLU,
+        SWIGLU_BACKWARD,
+        ROPE,
+    ),
+)

@@ -14,11 +14,23 @@ normalised in float32 and rounded to its own dtype, then multiplied by the weigh
 
 from __future__ import annotations
 
-import math
+import functools
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from kernelyard.contracts.rows import ALL_DTYPES, EPSILON, random_tensor, row_matrices
+from kernelyard.contracts.rows import (
+    ALL_DTYPES,
+    CPU_HELD_OUT,
+    CPU_SHAPES,
+    EPSILON,
+    points,
+    random_tensor,
+    refuse_dtype,
+    refuse_elsewhere,
+    refuse_rows,
+    row_matrices,
+    row_sizes,
+)
 from kernelyard.errors import InvalidInput
 from kernelyard.registry.lazy import torch
 from kernelyard.registry.op import Gradient, Op, Point
@@ -37,27 +49,26 @@ def _tensors(sizes: Mapping[str, int], dtype: str, statics: Mapping[str, Scalar]
 
 
 def _sizes(specs: Mapping[str, TensorSpec | None]) -> dict[str, int]:
-    x = specs["x"]
-    assert x is not None
-    return {"rows": math.prod(x.shape[:-1]), "cols": x.shape[-1]}
+    return row_sizes(specs, "x")
 
 
 def validate(x: Tensor, w: Tensor | None, eps: float, offset: float, casting: str) -> None:
     """Refuses what the contract leaves undefined."""
-    if x.dim() < 1:
-        raise InvalidInput("rmsnorm: x has no dimensions.", do="Give x as (..., cols).")
-    if str(x.dtype).removeprefix("torch.") not in ALL_DTYPES:
-        raise InvalidInput(f"rmsnorm: x is {x.dtype}.", exists=f"Its dtypes: {', '.join(ALL_DTYPES)}.")
-    if w is not None and (w.dim() != 1 or w.shape[0] != x.shape[-1]):
-        raise InvalidInput(f"rmsnorm: w has shape {tuple(w.shape)}, x has {x.shape[-1]} columns.", do="Give w as (cols,).")
-    if w is not None and str(w.dtype).removeprefix("torch.") not in ALL_DTYPES:
-        raise InvalidInput(f"rmsnorm: w is {w.dtype}.", exists=f"Its dtypes: {', '.join(ALL_DTYPES)}.")
-    if w is not None and w.device != x.device:
-        raise InvalidInput(f"rmsnorm: w is on {w.device}, x on {x.device}.", do="Move one of them.")
+    refuse_rows("rmsnorm", "x", x)
+    refuse_norm("rmsnorm", "x", x, w, eps, casting)
+
+
+def refuse_norm(op: str, name: str, x: Tensor, w: Tensor | None, eps: float, casting: str) -> None:
+    """What no norm of the rows of `x`, called `name`, accepts: a weight that does not fit, a negative eps, an unknown casting."""
+    if w is not None:
+        if w.dim() != 1 or w.shape[0] != x.shape[-1]:
+            raise InvalidInput(f"{op}: w has shape {tuple(w.shape)}, {name} has {x.shape[-1]} columns.", do="Give w as (cols,).")
+        refuse_dtype(op, "w", w)
+        refuse_elsewhere(op, "w", w, name, x)
     if not eps >= 0:
-        raise InvalidInput(f"rmsnorm: eps is {eps}.", do="Give eps >= 0.")
+        raise InvalidInput(f"{op}: eps is {eps}.", do="Give eps >= 0.")
     if casting not in CASTING:
-        raise InvalidInput(f"rmsnorm: casting is '{casting}'.", exists=f"There are: {', '.join(CASTING)}.")
+        raise InvalidInput(f"{op}: casting is '{casting}'.", exists=f"There are: {', '.join(CASTING)}.")
 
 
 def reference(x: Tensor, w: Tensor | None, eps: float, offset: float, casting: str) -> Tensor:
@@ -102,23 +113,31 @@ def _saved(args: tuple[Any, ...], outputs: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def _backward(saved: tuple[Any, ...], grads: tuple[Any, ...]) -> tuple[Any, ...]:
-    x, w, eps, offset, _ = saved
-    wide = torch.float64 if x.dtype == torch.float64 else torch.float32
-    x32, dy = x.to(wide), grads[0].to(wide)
-    rstd = torch.rsqrt(x32.square().mean(-1, keepdim=True) + eps)
-    scaled = dy if w is None else dy * (w.to(wide) + offset)
-    normal = x32 * rstd
-    dx = rstd * (scaled - normal * (scaled * normal).mean(-1, keepdim=True))
-    dw = None if w is None else (dy * normal).reshape(-1, x.shape[-1]).sum(0).to(w.dtype)
-    return dx.to(x.dtype), dw, None, None, None
+    from kernelyard.registry.operator import operator
+
+    x, w, eps, offset, casting = saved
+    dx, dw = operator("rmsnorm_backward")(grads[0], x, w, eps, offset=offset, casting=casting)
+    return dx, None if w is None else dw, None, None, None
 
 
-def _matrices() -> dict[str, tuple[Point, ...]]:
-    """Those of rows, and the other meanings of the op: Llama's casting and Gemma's offset."""
+@functools.cache
+def norm_matrices() -> Mapping[str, tuple[Point, ...]]:
+    """Those of rows, and the other meanings of a norm: Llama's casting and Gemma's offset."""
     meanings: tuple[tuple[tuple[str, Scalar], ...], ...] = ((("casting", "llama"),), (("offset", 1.0),))
     others = tuple(Point(shape, dtype, statics=m) for shape in ((7, 129), (33, 1024)) for dtype in ALL_DTYPES for m in meanings)
     frozen = row_matrices()
     return {**frozen, "correctness": frozen["correctness"] + others, "smoke": frozen["smoke"] + others[: len(others) // 2]}
+
+
+@functools.cache
+def forward_matrices() -> Mapping[str, tuple[Point, ...]]:
+    """Those of norms; on a CPU in bfloat16 too, in which models are served there."""
+    frozen = norm_matrices()
+    return {
+        **frozen,
+        "performance/cpu": frozen["performance/cpu"] + points(CPU_SHAPES, ("bfloat16",)),
+        "held_out/cpu": frozen["held_out/cpu"] + points(CPU_HELD_OUT, ("bfloat16",)),
+    }
 
 
 RMSNORM = Op(
@@ -136,7 +155,7 @@ RMSNORM = Op(
     inputs=_inputs,
     tolerance=_tolerance,
     cost=_cost,
-    matrices=_matrices(),
+    matrices=forward_matrices(),
     filled=("x",),
     edges=("zeros", "repeated", "large", "denormal", "nan"),
     collapse=2,

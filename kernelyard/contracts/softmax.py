@@ -6,12 +6,10 @@ Source of the shift by the maximum: Milakov and Gimelshein, "Online normalizer c
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from kernelyard.contracts.rows import ALL_DTYPES, EPSILON, random_tensor, row_matrices
-from kernelyard.errors import InvalidInput
+from kernelyard.contracts.rows import ALL_DTYPES, EPSILON, random_tensor, refuse_rows, row_matrices, row_sizes
 from kernelyard.registry.lazy import torch
 from kernelyard.registry.op import Gradient, Op
 from kernelyard.registry.spec import Cost, Scalar, TensorSpec, Tolerance, Workload
@@ -25,17 +23,12 @@ def _tensors(sizes: Mapping[str, int], dtype: str, statics: Mapping[str, Scalar]
 
 
 def _sizes(specs: Mapping[str, TensorSpec | None]) -> dict[str, int]:
-    x = specs["x"]
-    assert x is not None
-    return {"rows": math.prod(x.shape[:-1]), "cols": x.shape[-1]}
+    return row_sizes(specs, "x")
 
 
 def validate(x: Tensor) -> None:
     """Refuses what the contract leaves undefined."""
-    if x.dim() < 1:
-        raise InvalidInput("softmax: x has no dimensions.", do="Give x as (..., cols).")
-    if str(x.dtype).removeprefix("torch.") not in ALL_DTYPES:
-        raise InvalidInput(f"softmax: x is {x.dtype}.", exists=f"Its dtypes: {', '.join(ALL_DTYPES)}.")
+    refuse_rows("softmax", "x", x)
 
 
 def reference(x: Tensor) -> Tensor:
@@ -73,10 +66,10 @@ def _saved(args: tuple[Any, ...], outputs: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def _backward(saved: tuple[Any, ...], grads: tuple[Any, ...]) -> tuple[Any, ...]:
+    from kernelyard.registry.operator import operator
+
     (y,) = saved
-    wide = torch.float64 if y.dtype == torch.float64 else torch.float32
-    y32, dy = y.to(wide), grads[0].to(wide)
-    return ((y32 * (dy - (y32 * dy).sum(-1, keepdim=True))).to(y.dtype),)
+    return (operator("softmax_backward")(grads[0], y),)
 
 
 SOFTMAX = Op(

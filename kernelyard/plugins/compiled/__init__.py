@@ -15,7 +15,14 @@ ANYWHERE = Support(("cpu", "cuda"), ("float32", "bfloat16", "float16"), unit_las
 FUNCTIONS = {
     "vector_add": "kernelyard.plugins.eager.vector_add:traceable",
     "softmax": "kernelyard.plugins.eager.softmax:traceable",
+    "softmax_backward": "kernelyard.plugins.eager.softmax_backward:traceable",
     "rmsnorm": "kernelyard.plugins.eager.rmsnorm:eager",
+    "rmsnorm_backward": "kernelyard.plugins.eager.rmsnorm_backward:eager",
+    "add_rmsnorm": "kernelyard.plugins.eager.add_rmsnorm:eager",
+    "add_rmsnorm_backward": "kernelyard.plugins.eager.add_rmsnorm_backward:eager",
+    "swiglu": "kernelyard.plugins.eager.swiglu:eager",
+    "swiglu_backward": "kernelyard.plugins.eager.swiglu_backward:eager",
+    "rope": "kernelyard.plugins.eager.rope:eager",
 }
 SUMMARIES = {"compile.default": "torch.compile", "compile.max_autotune": "torch.compile, mode max-autotune without CUDA graphs"}
 

@@ -31,7 +31,14 @@ plugin = Plugin(
     kernels=(
         _eager("vector_add", "torch.add"),
         _eager("softmax", "torch.softmax, then zeros for rows of all -inf"),
+        _eager("softmax_backward", "torch's own kernel for the gradient of torch.softmax"),
         _eager("rmsnorm", "torch.nn.functional.rms_norm, or its formula where that rounds otherwise"),
+        _eager("rmsnorm_backward", "the formula in float32"),
+        _eager("add_rmsnorm", "torch.add, then what serves rmsnorm"),
+        _eager("add_rmsnorm_backward", "the formula in float32"),
+        _eager("swiglu", "torch.nn.functional.silu in float32 and a product"),
+        _eager("swiglu_backward", "the formula in float32"),
+        _eager("rope", "tables looked up, a rotation in float32"),
         Kernel(
             name="torch.plain",
             op="softmax",
