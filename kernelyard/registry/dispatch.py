@@ -13,9 +13,10 @@ from dataclasses import dataclass
 
 from kernelyard.errors import BuildFailed, Unsupported
 from kernelyard.registry import choices, pins, proofs, registry
+from kernelyard.registry.backend import Executable
 from kernelyard.registry.kernel import Kernel
 from kernelyard.registry.op import Op
-from kernelyard.registry.pins import Bound, Pins, active
+from kernelyard.registry.pins import Pins, active
 from kernelyard.registry.pins import use as use
 from kernelyard.registry.registry import Registry
 from kernelyard.registry.spec import YES, Answer, Choice, Config, Determinism, Workload, config_key, no
@@ -55,19 +56,19 @@ def select(op: Op, workload: Workload) -> Selection:
     return next(_candidates(op, workload, registry.current(), active(), []))
 
 
-def bind(op: Op, workload: Workload) -> tuple[Selection, Bound]:
+def bind(op: Op, workload: Workload) -> tuple[Selection, Executable]:
     """Select and build. A kernel that fails to build is passed over with a warning, unless it was pinned."""
     table, rejected = registry.current(), list[Rejected]()
     for selection in _candidates(op, workload, table, active(), rejected):
         try:
-            return selection, table.build(selection.kernel, workload, selection.config).call
+            return selection, table.build(selection.kernel, workload, selection.config)
         except (BuildFailed, Unsupported) as error:
             if op.name in dict(active().kernels):
                 raise
             _failed[_build_key(workload, selection.kernel, selection.config)] = error.asked
             rejected.append(Rejected(selection.kernel.name, f"does not build: {error.asked}"))
             message = f"kernelyard: {op.name} on {workload.label()}: {selection.kernel.name} does not build ({error.asked}); "
-            warnings.warn(f"{message}the next kernel serves. `kernelyard.explain` tells more.", RuntimeWarning, stacklevel=5)
+            warnings.warn(f"{message}the next kernel serves. `kernelyard.explain` tells more.", RuntimeWarning, stacklevel=7)
     raise _nothing(op, workload, rejected, active())
 
 

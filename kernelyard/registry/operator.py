@@ -7,17 +7,24 @@ autocast, transforms, tracing modes, meta tensors) goes through the op's torch.l
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch.autograd import forward_ad
 
 from kernelyard.errors import InvalidInput, UsageError
-from kernelyard.registry import registry, torch_ops
+from kernelyard.registry import outputs, recall, registry, torch_ops
+from kernelyard.registry.backend import Executable
 from kernelyard.registry.dispatch import bind
 from kernelyard.registry.op import Op
-from kernelyard.registry.pins import Bound, active
+from kernelyard.registry.pins import active
 from kernelyard.registry.schema import binder, signer
+
+MOST_TESTS = 8
+"""Quick tests tried one after the other before the signature is looked up."""
+MOST_TESTS_MADE = 64
+"""Making a test costs dozens of look-ups: with ever new signatures no more are made."""
 
 _made: dict[str, Operator] = {}
 _lock = threading.RLock()
@@ -47,32 +54,74 @@ class Operator:
         self._bind, self._signature = binder(op.arguments), signer(op.arguments)
         self._torch_op = torch_ops.register(op, self.run)
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Run the op; raises InvalidInput for arguments that break its contract."""
+    def __call__(self, *args: Any, out: Any = None, **kwargs: Any) -> Any:
+        """Run the op, into `out` (a tensor, or one for each result) where it is given; raises InvalidInput for what breaks its contract."""
         if _is_compiling():
-            return self._torch_op(*args, **kwargs)
+            result = self._torch_op(*args, **kwargs)
+            return result if out is None else _copied(result, out)
         try:
             bound = self._bind(*args, **kwargs)
         except TypeError:
             bound = self.op.bind(args, kwargs)  # raises, and says which argument
-        if _autocast_enabled() or _modes() or forward_ad._current_level >= 0:
-            return self._by_torch(*bound)
-        try:
-            key = self._signature(_grad_enabled(), *bound)
-            found = active().bound[self.op.name].get(key)
-        except (AttributeError, TypeError):  # no tensor where one belongs, a list where a number does
-            self.op.check(bound)
-            raise
-        except RuntimeError:  # a wrapped tensor (vmap, sparse) has no address
-            return self._by_torch(*bound)
-        return (found or self._choose(key, bound))(*bound)
+        if _modes() or forward_ad._current_level >= 0:
+            return self._by_torch(*bound) if out is None else _copied(self._by_torch(*bound), out)
+        if out is not None:
+            return self._write(bound, out)
+        for fits, call in active().served[self.op.name].calls:
+            if fits(*bound):
+                return call(*bound)
+        return self._call(bound)
 
     def run(self, *args: Any) -> Any:
         """Run on plain tensors, all arguments in schema order; what the torch.library operator calls."""
         key = self._signature(False, *args)
-        return (active().bound[self.op.name].get(key) or self._choose(key, args))(*args)
+        return (active().served[self.op.name].bound.get(key) or self._choose(key, args)).call(*args)
 
-    def _choose(self, key: tuple[Any, ...], args: tuple[Any, ...]) -> Bound:
+    def _call(self, bound: tuple[Any, ...]) -> Any:
+        """A call that no test knows: what serves it by its signature, else chosen now."""
+        found = self._serving(bound)
+        self._remember("calls", found.call, bound)
+        return found.call(*bound)
+
+    def _write(self, bound: tuple[Any, ...], out: Any) -> Any:
+        """A call into given tensors; the kernel writes there itself where it can."""
+        outs = out if type(out) is tuple else (out,)
+        for fits, into in active().served[self.op.name].writes:
+            if len(outs) == self.op.returns and fits(*bound, *outs):
+                into(outs, *bound)
+                return out
+        outs = outputs.as_tuple(self.op, out)
+        self.op.check(bound)
+        outputs.refuse_gradients(self.op, bound, outs)
+        outputs.check(self.op, bound, outs)
+        with torch.no_grad():  # none is due, and so a parameter among the arguments is as good as a tensor
+            found = self._serving(bound)
+        into = found.into or _copying(found.call)
+        self._remember("writes", into, bound, outs)
+        into(outs, *bound)
+        return out
+
+    def _serving(self, bound: tuple[Any, ...]) -> Executable:
+        if _autocast_enabled():
+            return Executable(self._by_torch)
+        try:
+            key = self._signature(_grad_enabled(), *bound)
+            found = active().served[self.op.name].bound.get(key)
+        except (AttributeError, TypeError):  # no tensor where one belongs, a list where a number does
+            self.op.check(bound)
+            raise
+        except RuntimeError:  # a wrapped tensor (vmap, sparse) has no address
+            return Executable(self._by_torch)
+        return found or self._choose(key, bound)
+
+    def _remember(self, kind: str, run: Callable[..., Any], bound: tuple[Any, ...], outs: tuple[torch.Tensor, ...] = ()) -> None:
+        """Have the next such call recognised by a test of its own."""
+        served = active().served[self.op.name]
+        if served.tests_made < MOST_TESTS_MADE and (test := recall.fits(self.op.arguments, bound, outs)):
+            served.tests_made += 1
+            setattr(served, kind, ((test, run), *getattr(served, kind))[:MOST_TESTS])
+
+    def _choose(self, key: tuple[Any, ...], args: tuple[Any, ...]) -> Executable:
         """Select, build and remember what serves a signature."""
         op = registry.current().op(self.op.name)
         if op.schema != self.op.schema:
@@ -80,9 +129,9 @@ class Operator:
         op.check(args)
         gradient_due = key[0]
         aside = gradient_due or not all(args[i] is None or _plain(args[i]) for i in self._tensors)
-        bound = self._by_torch if aside else bind(op, op.workload_of(args))[1]
-        active().bound[op.name][key] = bound
-        return bound
+        found = Executable(self._by_torch) if aside else bind(op, op.workload_of(args))[1]
+        active().served[op.name].bound[key] = found
+        return found
 
     def _by_torch(self, *bound: Any) -> Any:
         """Through the dispatcher, which resolves or refuses what a kernel can't know of."""
@@ -99,6 +148,23 @@ class Operator:
 
     def __repr__(self) -> str:
         return f"<kernelyard op {self.op.name}{self.op.schema}>"
+
+
+def _copying(call: Callable[..., Any]) -> Callable[..., None]:
+    """`into` of a kernel that allocates its results itself."""
+
+    def into(outs: tuple[torch.Tensor, ...], *args: Any) -> None:
+        _copied(call(*args), outs)
+
+    return into
+
+
+def _copied(result: Any, out: Any) -> Any:
+    """`out`, with the result in it."""
+    results = result if isinstance(result, tuple) else (result,)
+    for given, made in zip(out if isinstance(out, tuple | list) else (out,), results, strict=True):
+        given.copy_(made)
+    return out
 
 
 def _plain(tensor: torch.Tensor) -> bool:

@@ -1,4 +1,4 @@
-"""Pins: what the caller insists on, by `use` or KERNELYARD_USE="rmsnorm=cpp.onepass", and the bound callables chosen under each.
+"""Pins: what the caller insists on, by `use` or KERNELYARD_USE="rmsnorm=cpp.onepass", and what was chosen and built under each.
 
 Pins live in a context variable: another thread or task has its own, and an exception restores the outer ones.
 """
@@ -15,18 +15,29 @@ from typing import Any
 
 from kernelyard.errors import UnknownName, UsageError
 from kernelyard.registry import registry
+from kernelyard.registry.backend import Executable
 
-Bound = Callable[..., Any]
+Entries = tuple[tuple[Callable[..., bool], Callable[..., Any]], ...]
 ENVIRONMENT = "KERNELYARD_USE"
+
+
+@dataclass(slots=True)
+class Served:
+    """What serves an op under some pins: by signature, and those met last with a quick test each, for calls and for calls with `out=`."""
+
+    bound: dict[Any, Executable] = field(default_factory=dict)
+    calls: Entries = ()
+    writes: Entries = ()
+    tests_made: int = 0
 
 
 @dataclass(frozen=True)
 class Pins:
-    """Kernels pinned by op name, and the bound callables chosen under them: op -> signature -> callable."""
+    """Kernels pinned by op name, and what was chosen and built under them, by op name."""
 
     kernels: tuple[tuple[str, str], ...] = ()
     deterministic: bool = False
-    bound: defaultdict[str, dict[Any, Bound]] = field(default_factory=lambda: defaultdict(dict), compare=False, repr=False)
+    served: defaultdict[str, Served] = field(default_factory=lambda: defaultdict(Served), compare=False, repr=False)
 
 
 _known: dict[tuple[tuple[tuple[str, str], ...], bool], Pins] = {}
@@ -63,7 +74,7 @@ def forget() -> None:
     global _environment
     _environment = None
     for pins in list(_known.values()):
-        pins.bound.clear()
+        pins.served.clear()
 
 
 def _pins(kernels: tuple[tuple[str, str], ...], deterministic: bool) -> Pins:

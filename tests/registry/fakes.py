@@ -68,6 +68,10 @@ def _filling(number: int) -> Callable[[Workload, Config], Callable[..., Any]]:
 fill_0, fill_1, fill_2, fill_3 = map(_filling, range(4))
 
 
+def fill_two(workload: Workload, config: Config) -> Callable[..., Any]:
+    return lambda x, factor: (torch.full(x.shape, 1.0), torch.full(x.shape, 2.0))
+
+
 def told_config(workload: Workload, config: Config) -> Callable[..., Any]:
     """Fills with the config's own 'value'."""
     return lambda x, factor: torch.full(x.shape, float(config["value"]), dtype=x.dtype)
