@@ -181,40 +181,75 @@ def test_on_a_gpu_it_needs_triton_and_the_gpu(monkeypatch: pytest.MonkeyPatch) -
 # The call by handle, with nothing behind it ---------------------------------------------------------
 
 
-class Handle:
-    """Records what it is called with."""
+class Run:
+    """Stands where Triton's CudaLauncher does, and records what its `launch` is called with."""
 
-    function, packed_metadata = "function", "packed"
+    global_scratch_size = profile_scratch_size = 0
+    launch_cooperative_grid, launch_pdl = False, True
+    arg_annotations, kernel_signature = "annotations", "signature"
 
     def __init__(self) -> None:
         self.calls: list[tuple[Any, ...]] = []
 
-    def run(self, *args: Any) -> None:
+    def launch(self, *args: Any) -> None:
         self.calls.append(args)
+
+    def __call__(self, *args: Any) -> None:
+        self.calls.append(("the whole way", *args))
+
+
+class Handle:
+    """What Triton's CompiledKernel is to a call."""
+
+    function, packed_metadata = "function", "packed"
+
+    def __init__(self) -> None:
+        self.run = Run()
+
+
+GIVEN = {
+    (3, 6): lambda values: (3, 1, 1, 77, "function", False, True, None, None, "packed", None, None, None, *values),
+    (3, 9): lambda values: (
+        3, 1, 1, 77, "function", False, True, "packed", None, None, None, None, None, "annotations", "signature", values,
+    ),
+}  # fmt: skip
 
 
 @needs_triton
-def test_a_call_by_handle_passes_grid_stream_and_arguments_in_order_and_leaves_a_misaligned_output_to_the_launcher(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize("version", GIVEN)
+def test_a_call_by_handle_gives_the_driver_addresses_and_leaves_a_misaligned_output_to_the_launcher(
+    version: tuple[int, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from kernelyard.plugins.triton_jit import build, vector_add
+    from kernelyard.plugins.triton_jit import handle, vector_add
 
     work = workload(VECTOR_ADD, (3000,), "float32")
     launch = vector_add.stream(work, {"block": 1024, "num_warps": 4, "hint": "stream"})
     monkeypatch.setattr(torch.cuda, "current_device", lambda: -1)  # the index that a CPU tensor has
     monkeypatch.setattr(torch._C, "_cuda_getDevice", lambda: -1, raising=False)
     monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda index: 77, raising=False)
-    handle, elsewhere = Handle(), []
-    into = build._through_handle(launch, handle, lambda outputs, *args: elsewhere.append(outputs))
+    monkeypatch.setattr(handle, "_version", lambda: version)
+    compiled, elsewhere = Handle(), []
+    into = handle.through_handle(launch, compiled, lambda outputs, *args: elsewhere.append(outputs))
     a, b, out = torch.ones(3000), torch.ones(3000), torch.empty(3001)
-    into((out[:3000],), a, b)
-    head, (first, *rest) = handle.calls[0][:9], handle.calls[0][9:]
-    assert head == (3, 1, 1, 77, "function", "packed", None, None, None)
-    assert first.data_ptr() == out.data_ptr() and rest == [a, b, 3000, 1024, False, "evict_first", "evict_first"]
+    for _ in range(2):
+        into((out[:3000],), a, b)
+    values = (out.data_ptr(), a.data_ptr(), b.data_ptr(), 3000, 1024, False, "evict_first", "evict_first")
+    assert compiled.run.calls == [GIVEN[version](values)] * 2
     assert elsewhere == []
     into((out[1:],), a, b)
-    assert len(handle.calls) == 1 and len(elsewhere) == 1
-    assert build._handle_known(launch)
+    assert len(compiled.run.calls) == 2 and len(elsewhere) == 1
+    assert handle.known(launch)
+
+
+@needs_triton
+def test_a_kernel_with_scratch_memory_goes_the_whole_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    from kernelyard.plugins.triton_jit import handle, vector_add
+
+    launch = vector_add.stream(workload(VECTOR_ADD, (3000,), "float32"), {"block": 1024, "num_warps": 4, "hint": "stream"})
+    compiled = Handle()
+    compiled.run.global_scratch_size = 64
+    handle._launcher(launch, compiled)(77, (1, 2, 3))
+    assert compiled.run.calls[0][:7] == ("the whole way", 3, 1, 1, 77, "function", "packed")
 
 
 # On a GPU -------------------------------------------------------------------------------------------
