@@ -6,6 +6,7 @@ kernels are timed or chosen. Try it: `kernelyard check vector_add --kernel cuda.
 
 from __future__ import annotations
 
+from kernelyard.plugins.cuda.kernels import KERNELS
 from kernelyard.registry.backend import Backend
 from kernelyard.registry.discovery import Plugin
 from kernelyard.registry.kernel import Kernel, Support
@@ -48,6 +49,7 @@ plugin = Plugin(
             fallbacks=("triton.stream",),
             priority=10,
         ),
+        *KERNELS,
     ),
     backends=(
         Backend(

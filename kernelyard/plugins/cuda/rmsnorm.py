@@ -1,0 +1,32 @@
+"""Entries of the CUDA rmsnorm; the algorithm is told in rmsnorm.cu."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kernelyard.plugins.cuda.rows import defines, stride
+from kernelyard.registry.backend import NativeSource
+from kernelyard.registry.spec import Config, Workload
+
+
+def row(workload: Workload, config: Config) -> NativeSource:
+    """`rows` groups of threads a block, each with `each` rows."""
+    return _source(workload, config, int(config["rows"]), int(config["each"]))
+
+
+def cluster(workload: Workload, config: Config) -> NativeSource:
+    """A row to each cluster of blocks."""
+    return _source(workload, config, 1, 1)
+
+
+def _source(workload: Workload, config: Config, rows_a_block: int, each: int) -> NativeSource:
+    given = {
+        **defines(workload, config), "ROWS": rows_a_block, "EACH": each, "EARLY": int(config["weight"] == "early"),
+        "HAS_WEIGHT": int(workload.has("w")), "LLAMA": int(workload.static("casting") == "llama"),
+    }  # fmt: skip
+    rows, cols, between = workload.dim("rows"), workload.dim("cols"), stride(workload["x"], workload)
+
+    def arguments(outputs: tuple[Any, ...], x: Any, w: Any, eps: float, offset: float, casting: str) -> tuple[Any, ...]:
+        return outputs[0], x, x if w is None else w, rows, cols, between, eps, offset
+
+    return NativeSource(("rmsnorm.cu",), "rmsnorm", arguments, given)

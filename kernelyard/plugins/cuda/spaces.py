@@ -1,0 +1,132 @@
+"""What of the CUDA kernels is tuned, with the reason for each range, which combinations make sense, and the author's choice."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from kernelyard.plugins.cuda.rows import vector, vectors
+from kernelyard.registry.space import ConfigSpace, Constraint, Parameter
+from kernelyard.registry.spec import Config, Workload
+
+FEW_ROWS = 264
+"""Two for each of an H200's multiprocessors: below it latency is the time."""
+MOST_VECTORS = 16
+"""Held by a thread: 64 registers. 32 spill."""
+MOST_SHARED_BYTES = 227 << 10
+MOST_THREADS = 2048
+
+THREADS = Parameter(
+    "threads", (16, 32, 64, 96, 128, 192, 256, 384, 512, 768, 1024),
+    "of a block for one row: 8 loads in flight a thread where rows are many, one where there are few; elements beside vectors need 14",
+)  # fmt: skip
+HINT = Parameter(
+    "hint", ("none", "load", "store", "stream"),
+    "'load' marks x as used once (ld.cs), 'store' y (st.cs), 'stream' both: what displaces nothing works in what others leave of L2",
+)  # fmt: skip
+OVERLAP = Parameter("overlap", (False, True), "placed before the last kernel ends, and then waits for it: hides a launch (sm_90)")
+WEIGHT = Parameter("weight", ("late", "early"), "'early' loads it beside x: a latency less, and 4 registers a vector")
+ROWS = Parameter("rows", (1, 2, 4, 8, 16), "groups side by side in a block: fills blocks where rows are narrow")
+EACH = Parameter("each", (1, 2, 4, 8), "rows of a group at once: a narrow row alone is one load a thread in flight")
+CLUSTER = Parameter(
+    "cluster", (2, 4, 8), "blocks that share a row: 8 is the most that every Hopper places, fewer leave no multiprocessor idle"
+)
+SHARED = Parameter("cluster", (1, 2, 4, 8), "blocks that share a row, so that sums of dw stay in registers: 1 up to some 8192 columns")
+STAGES = Parameter("stages", (2, 3, 4, 5), "rows on their way or in use: 2 load one ahead, more cover a latency longer than a row's work")
+BLOCKS = Parameter("blocks_per_sm", (1, 2, 3, 4, 6, 8), "resident: more hide each other's barriers, fewer write fewer partial sums of dw")
+
+
+def _few_vectors(config: Config, workload: Workload) -> bool:
+    return vectors(workload, config) * int(config.get("each", 1)) <= MOST_VECTORS
+
+
+def _all_busy(config: Config, workload: Workload) -> bool:
+    together = int(config["threads"]) * int(config.get("cluster", 1))
+    return config["threads"] in (16, 32) or together * vector(workload) < 2 * workload.dim("cols")
+
+
+def _whole_blocks(config: Config, workload: Workload) -> bool:
+    threads = int(config["threads"]) * int(config["rows"])
+    return threads % 32 == 0 and threads <= 1024
+
+
+def _rows_exist(config: Config, workload: Workload) -> bool:
+    together = int(config["rows"]) * int(config["each"])
+    return together in (1, 2) or together < 2 * workload.dim("rows")
+
+
+def _shared_bytes(config: Config, workload: Workload) -> int:
+    return int(config["blocks_per_sm"]) * int(config["stages"]) * (32 * vectors(workload, config) * int(config["threads"]) + 128)
+
+
+def _fits_processor(config: Config, workload: Workload) -> bool:
+    blocks = int(config["blocks_per_sm"])
+    return _shared_bytes(config, workload) + (blocks << 10) <= MOST_SHARED_BYTES and blocks * int(config["threads"]) <= MOST_THREADS
+
+
+def _sums_fit(config: Config, workload: Workload) -> bool:
+    """Registers: dw, w, x and dy of a vector take 8 + 12 (16-bit) or 4 + 12 (fp32), and some 24 are used beside them."""
+    registers = 24 + vectors(workload, config) * (vector(workload) + 12)
+    return registers * int(config["threads"]) * int(config["blocks_per_sm"]) <= 65536 and registers <= 255
+
+
+def _whole_warps(config: Config, workload: Workload) -> bool:
+    return int(config["threads"]) % 32 == 0
+
+
+SPILLS = Constraint(_few_vectors, f"a thread would hold more than {MOST_VECTORS} vectors and spill registers")
+BUSY = Constraint(_all_busy, "more than half of the threads would have no vector")
+BLOCK = Constraint(_whole_blocks, "a block is whole warps, 1024 threads at most")
+PADDED = Constraint(_rows_exist, "more than half of a block's rows would not exist")
+WARPS = Constraint(_whole_warps, "a block is whole warps")
+PROCESSOR = Constraint(_fits_processor, "so many blocks don't fit a multiprocessor (227 KiB of shared memory, 2048 threads)")
+SUMS = Constraint(_sums_fit, "a multiprocessor's 65536 registers don't hold the sums of dw, the weight and a row")
+
+
+def _threads(wanted: int) -> int:
+    """The least allowed number that is at least `wanted`."""
+    return next((n for n in THREADS.values if isinstance(n, int) and n >= wanted), 1024)
+
+
+def row_default(workload: Workload) -> Config:
+    """Few rows: a thread a vector, the weight beside it. Many: 4 to 8 vectors a thread, narrow rows side by side and several at once."""
+    whole, few = max(workload.dim("cols") // vector(workload), 1), workload.dim("rows") <= FEW_ROWS
+    threads = _threads(min(whole, 1024)) if few else _threads(max(whole // 8, min(whole, 32)))
+    threads = max(threads, 32 if few else 16)
+    narrow = 1 if few or threads > 32 else 128 // threads
+    each = 4 if narrow > 1 and whole <= threads else 1
+    return {"threads": threads, "rows": narrow, "each": each, "hint": "none", "overlap": True}
+
+
+def cluster_default(workload: Workload) -> Config:
+    """Four vectors a thread and 256 threads a block where 8 blocks suffice."""
+    whole = max(workload.dim("cols") // vector(workload), 1)
+    blocks = next((n for n in (2, 4, 8) if whole <= n * 1024), 8)
+    return {"threads": _threads(max(min(whole // blocks // 4, 1024), 32)), "cluster": blocks, "hint": "none", "overlap": True}
+
+
+def backward_default(workload: Workload) -> Config:
+    """One or two vectors a thread; the least cluster that holds a row so."""
+    whole = max(workload.dim("cols") // vector(workload), 1)
+    blocks = next((n for n in (1, 2, 4, 8) if whole <= n * 1024), 8)
+    threads = _threads(max(min(whole // blocks, 512), 32))
+    wanted: Config = {"threads": threads, "cluster": blocks, "stages": 3, "hint": "none", "overlap": True}
+    tried: list[Config] = [{**wanted, "blocks_per_sm": n} for n in (8, 4, 2, 1) if n * threads <= 1024]
+    return next(
+        (config for config in tried if all(rule.holds(config, workload) for rule in (PROCESSOR, SUMS))),
+        {**wanted, "stages": 2, "blocks_per_sm": 1},
+    )
+
+
+def _early(default: Callable[[Workload], Config]) -> Callable[[Workload], Config]:
+    def with_weight(workload: Workload) -> Config:
+        return {**default(workload), "weight": "early" if workload.dim("rows") <= FEW_ROWS else "late"}
+
+    return with_weight
+
+
+ROW_RULES = (SPILLS, BUSY, BLOCK, PADDED)
+SOFTMAX_ROW = ConfigSpace((THREADS, ROWS, EACH, HINT, OVERLAP), ROW_RULES, row_default)
+RMSNORM_ROW = ConfigSpace((THREADS, ROWS, EACH, HINT, OVERLAP, WEIGHT), ROW_RULES, _early(row_default))
+SOFTMAX_CLUSTER = ConfigSpace((THREADS, CLUSTER, HINT, OVERLAP), (SPILLS, BUSY, WARPS), cluster_default)
+RMSNORM_CLUSTER = ConfigSpace((THREADS, CLUSTER, HINT, OVERLAP, WEIGHT), (SPILLS, BUSY, WARPS), _early(cluster_default))
+BACKWARD = ConfigSpace((THREADS, SHARED, STAGES, BLOCKS, HINT, OVERLAP), (BUSY, WARPS, PROCESSOR, SUMS), backward_default)
