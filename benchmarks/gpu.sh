@@ -3,7 +3,7 @@
 #   PYTHON=python3 benchmarks/gpu.sh [step...]
 # Logs go to ${OUT:-benchmarks/logs}, results to experiments/. Steps by default: right (tests, doctor, checks of every op), tune,
 # bench, profile. Steps that prove the clock, when named: aa (a kernel against itself, 100 times), twice (the whole bench again:
-# are its rows found again?), ncu (our times beside ncu's), sanitize (kernels under compute-sanitizer). A CPU has its own A/A:
+# are its rows found again?), ncu (our times beside ncu's), host (what a call costs the host), sanitize (kernels under compute-sanitizer). A CPU has its own A/A:
 #   kernelyard bench rmsnorm --kernel cpp.onepass --shape 512x4096 --against-itself --repeat 100
 # TRIALS is the number of trials for each kernel and workload (8).
 set -uo pipefail
@@ -56,8 +56,9 @@ for one in "${@:-${steps[@]}}"; do
       --against-itself --repeat 100 --save aa-gpu ;;
     twice) twice ;;
     ncu) step ncu 240 "$python" benchmarks/against_ncu.py --save against-ncu ;;
+    host) step host 60 "$python" benchmarks/host_time.py --device cuda --save host-time-gpu ;;
     sanitize) sanitize ;;
     profile) step profile 400 "$python" -m kernelyard profile --preset 1b --save profile-1b-gpu ;;
-    *) echo "no step '$one'; there are ${steps[*]} aa twice ncu sanitize" >&2; exit 2 ;;
+    *) echo "no step '$one'; there are ${steps[*]} aa twice ncu host sanitize" >&2; exit 2 ;;
   esac
 done
