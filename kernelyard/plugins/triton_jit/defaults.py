@@ -34,12 +34,7 @@ def row(workload: Workload) -> Config:
     together = _power(_clamp(2048 // cols, 1, 16)) if rows > FEW_PROGRAMS else 1
     per_thread = 16 // size if rows <= FEW_PROGRAMS else 16 if workload.dim("cols") % 8 else 128 // size
     warps = _power(_clamp(together * cols // (32 * per_thread), 1, 32))
-    return {"rows_per_program": together, "num_warps": warps, "hint": "stream"}
-
-
-def with_weight(config: Config, workload: Workload) -> Config:
-    """The config of a row kernel that also has a weight to place."""
-    return {**config, "weight": "early" if workload.dim("rows") <= FEW_PROGRAMS else "late"}
+    return {"rows_per_program": together, "num_warps": warps, "hint": "load"}
 
 
 def persistent(workload: Workload) -> Config:
@@ -53,7 +48,7 @@ def sweep(workload: Workload) -> Config:
     """Blocks of 16384 columns, 32 warps, one row a program: 97.5% of a copy at 32768 columns."""
     block = _clamp(block_cols(workload), 1024, 16384)
     if workload.device != "cpu":
-        return {"block": block, "rows_per_program": 1, "num_warps": _power(_clamp(block // 512, 2, 32)), "hint": "stream"}
+        return {"block": block, "rows_per_program": 1, "num_warps": _power(_clamp(block // 512, 2, 32)), "hint": "load"}
     together = _together(workload.dim("rows"), MOST_IN_LOOP * 32 * 32 // block, 8)
     return {"block": block, "rows_per_program": together, "num_warps": _power(_clamp(together * block // 512, 2, 32)), "hint": "none"}
 
@@ -62,7 +57,7 @@ def stream(workload: Workload) -> Config:
     """Two 16-byte loads of each input a thread; one where the array is small."""
     if workload.device == "cpu":
         return {"block": 16384, "num_warps": 8, "hint": "none"}
-    return {"block": 2048 if workload.dim("n") >= 1 << 20 else 1024, "num_warps": 4, "hint": "stream"}
+    return {"block": 2048 if workload.dim("n") >= 1 << 20 else 1024, "num_warps": 4, "hint": "load"}
 
 
 def _interpreted(cols: int, rows: int, per_thread: int) -> Config:

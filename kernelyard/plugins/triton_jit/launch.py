@@ -24,10 +24,15 @@ def row_view(workload: Workload) -> RowView:
     A kernel multiplies by it, and so Triton sees that rows start at multiples of it: 8 for a width of 1000, which makes 16-byte accesses.
     """
     rows, cols = workload.dim("rows"), workload.dim("cols")
-    x = workload["x"]
-    stride = x.strides[-2] if rows > 1 and len(x.shape) > 1 else cols
+    stride = row_stride(workload, "x")
     unit = math.gcd(cols, stride, 16)
     return RowView(rows, cols // unit, stride // unit, unit)
+
+
+def row_stride(workload: Workload, name: str) -> int:
+    """Elements between two rows of a tensor; of one row, its width."""
+    spec = workload[name]
+    return spec.strides[-2] if workload.dim("rows") > 1 and len(spec.shape) > 1 else workload.dim("cols")
 
 
 def policies(config: Config) -> tuple[str, str, str]:

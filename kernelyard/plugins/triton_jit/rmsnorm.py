@@ -26,12 +26,13 @@ from torch import Tensor
 
 from kernelyard.plugins.triton_jit.defaults import block_cols
 from kernelyard.plugins.triton_jit.launch import policies, row_view, sm_count
+from kernelyard.plugins.triton_jit.overlap import begin, overlaps
 from kernelyard.registry.backend import TritonLaunch
 from kernelyard.registry.spec import Config, Workload
 
 
 @triton.jit
-def _scaled(x, rstd, w, offset, HAS_WEIGHT: tl.constexpr, LLAMA: tl.constexpr, DTYPE: tl.constexpr):
+def scaled(x, rstd, w, offset, HAS_WEIGHT: tl.constexpr, LLAMA: tl.constexpr, DTYPE: tl.constexpr):
     """x * rstd * (w + offset), rounded as the casting says; products of two half-precision numbers are exact in float32."""
     y = x * rstd
     if LLAMA:
@@ -48,9 +49,10 @@ def _scaled(x, rstd, w, offset, HAS_WEIGHT: tl.constexpr, LLAMA: tl.constexpr, D
 def row_kernel(
     y_ptr, x_ptr, w_ptr, rows, cols_units, stride_units, eps, offset,
     UNIT: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr,
-    HAS_WEIGHT: tl.constexpr, LLAMA: tl.constexpr, EARLY: tl.constexpr, LOAD: tl.constexpr, STORE: tl.constexpr,
+    HAS_WEIGHT: tl.constexpr, LLAMA: tl.constexpr, EARLY: tl.constexpr, LOAD: tl.constexpr, STORE: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """A tile of whole rows in registers."""
+    begin(PDL)
     cols = cols_units * UNIT
     row = (tl.program_id(0) * ROWS + tl.arange(0, ROWS))[:, None]
     column = tl.arange(0, COLS)[None, :]
@@ -64,7 +66,7 @@ def row_kernel(
     rstd = tl.rsqrt(tl.sum(x * x, 1, keep_dims=True) / cols + eps)
     if HAS_WEIGHT and not EARLY:
         w = tl.load(w_ptr + column, mask=column < cols, other=0.0)
-    y = _scaled(x, rstd, w, offset, HAS_WEIGHT, LLAMA, y_ptr.dtype.element_ty)
+    y = scaled(x, rstd, w, offset, HAS_WEIGHT, LLAMA, y_ptr.dtype.element_ty)
     tl.store(y_ptr + wide * cols + column, y, mask=inside, eviction_policy=STORE)
 
 
@@ -72,9 +74,10 @@ def row_kernel(
 def sweep_kernel(
     y_ptr, x_ptr, w_ptr, rows, cols_units, stride_units, eps, offset,
     UNIT: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
-    HAS_WEIGHT: tl.constexpr, LLAMA: tl.constexpr, KEEP: tl.constexpr, LOAD: tl.constexpr, STORE: tl.constexpr,
+    HAS_WEIGHT: tl.constexpr, LLAMA: tl.constexpr, KEEP: tl.constexpr, LOAD: tl.constexpr, STORE: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """Block by block over the rows of a program, twice."""
+    begin(PDL)
     cols = cols_units * UNIT
     row = (tl.program_id(0) * ROWS + tl.arange(0, ROWS))[:, None]
     wide = row.to(tl.int64)
@@ -94,7 +97,7 @@ def sweep_kernel(
         w = x
         if HAS_WEIGHT:
             w = tl.load(w_ptr + column, mask=column < cols, other=0.0)
-        y = _scaled(x.to(tl.float32), rstd, w, offset, HAS_WEIGHT, LLAMA, y_ptr.dtype.element_ty)
+        y = scaled(x.to(tl.float32), rstd, w, offset, HAS_WEIGHT, LLAMA, y_ptr.dtype.element_ty)
         tl.store(y_row + column, y, mask=inside, eviction_policy=STORE)
 
 
@@ -102,9 +105,10 @@ def sweep_kernel(
 def persistent_kernel(
     y_ptr, x_ptr, w_ptr, rows, cols_units, stride_units, eps, offset,
     UNIT: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr, STAGES: tl.constexpr,
-    HAS_WEIGHT: tl.constexpr, LLAMA: tl.constexpr, LOAD: tl.constexpr, STORE: tl.constexpr,
+    HAS_WEIGHT: tl.constexpr, LLAMA: tl.constexpr, LOAD: tl.constexpr, STORE: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """Every grid-th tile of whole rows, the weight held."""
+    begin(PDL)
     cols = cols_units * UNIT
     column = tl.arange(0, COLS)[None, :]
     w = column
@@ -116,7 +120,7 @@ def persistent_kernel(
         inside = (row < rows) & (column < cols)
         x = tl.load(x_ptr + wide * (stride_units * UNIT) + column, mask=inside, other=0.0, eviction_policy=LOAD).to(tl.float32)
         rstd = tl.rsqrt(tl.sum(x * x, 1, keep_dims=True) / cols + eps)
-        y = _scaled(x, rstd, w, offset, HAS_WEIGHT, LLAMA, y_ptr.dtype.element_ty)
+        y = scaled(x, rstd, w, offset, HAS_WEIGHT, LLAMA, y_ptr.dtype.element_ty)
         tl.store(y_ptr + wide * cols + column, y, mask=inside, eviction_policy=STORE)
 
 
@@ -149,10 +153,12 @@ def persistent(workload: Workload, config: Config) -> TritonLaunch:
 def _launch(function: Any, workload: Workload, config: Config, programs: int, constants: dict[str, Any]) -> TritonLaunch:
     view = row_view(workload)
     rows, cols, stride = view.rows, view.cols_units, view.stride_units
-    casting = {"HAS_WEIGHT": workload.has("w"), "LLAMA": workload.static("casting") == "llama", "UNIT": view.unit}
+    casting = {"HAS_WEIGHT": workload.has("w"), "LLAMA": workload.static("casting") == "llama", "UNIT": view.unit, "PDL": overlaps(config)}
 
     def arguments(outputs: tuple[Tensor, ...], x: Tensor, w: Tensor | None, eps: float, offset: float, casting: str) -> tuple[Any, ...]:
         # A float in Python even where the caller gave an int: the type is part of the compiled signature.
         return outputs[0], x, w, rows, cols, stride, float(eps), float(offset)
 
-    return TritonLaunch(function, (programs, 1, 1), arguments, {**constants, **casting}, num_warps=int(config["num_warps"]))
+    return TritonLaunch(
+        function, (programs, 1, 1), arguments, {**constants, **casting}, num_warps=int(config["num_warps"]), pdl=overlaps(config)
+    )

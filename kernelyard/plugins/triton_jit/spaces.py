@@ -78,13 +78,6 @@ def _row_hints(workload: Workload) -> tuple[Config, ...]:
 
 ROW = ConfigSpace(ROW_PARAMETERS, (Constraint(_row_fits, SPILLS), Constraint(_row_busy, IDLE), PADDED), defaults.row, _row_hints)
 
-RMSNORM_ROW = ConfigSpace(
-    (*ROW_PARAMETERS, WEIGHT),
-    ROW.constraints,
-    default=lambda workload: defaults.with_weight(defaults.row(workload), workload),
-    hints=lambda workload: tuple(defaults.with_weight(config, workload) for config in _row_hints(workload)),
-)
-
 SWEEP = ConfigSpace(
     (
         Parameter("block", (1024, 2048, 4096, 8192, 16384), "columns a step: 16384 is best at 32768; 32768 in one step is `row`'s"),

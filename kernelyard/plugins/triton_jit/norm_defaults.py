@@ -1,0 +1,70 @@
+"""The author's config of the norm kernels and of their gradients for a workload."""
+
+from __future__ import annotations
+
+from kernelyard.plugins.triton_jit import defaults
+from kernelyard.plugins.triton_jit.defaults import FEW_PROGRAMS, block_cols
+from kernelyard.registry.spec import DTYPE_BYTES, Config, Workload
+
+GRADIENT_PER_THREAD = 32
+"""Elements of a tile that a thread holds beside the weight and its share of dw, all in float32."""
+MULTIPROCESSORS = 132
+
+
+def row(workload: Workload) -> Config:
+    """As rows of any op; on a few rows the weight is loaded beside x."""
+    return {**defaults.row(workload), "weight": "early" if workload.dim("rows") <= FEW_PROGRAMS else "late", "overlap": False}
+
+
+def sweep(workload: Workload) -> Config:
+    """As rows of any op."""
+    return {**defaults.sweep(workload), "overlap": False}
+
+
+def persistent(workload: Workload) -> Config:
+    """As rows of any op."""
+    return {**defaults.persistent(workload), "overlap": False}
+
+
+def shifted(workload: Workload) -> Config:
+    """All rows in one wave, two programs a multiprocessor: 4 rows and 8 warps for 1000 rows of 4095."""
+    cols, rows = block_cols(workload), workload.dim("rows")
+    fit = max(32 * 32 * 64 // cols, 1)
+    together = min(_power_above(-(-rows // FEW_PROGRAMS)), fit, 8) if workload.device != "cpu" else min(fit, 8)
+    warps = defaults._power(defaults._clamp(together * cols // (32 * 64), 1, 32))
+    return {"rows_per_program": together, "num_warps": warps, "hint": "none", "overlap": False}
+
+
+def gradient_persistent(workload: Workload) -> Config:
+    """Two rows of 4096 columns and 8 warps, one program a multiprocessor; below 2048 columns tiles half as large, two programs."""
+    cols, rows = block_cols(workload), workload.dim("rows")
+    wide = cols >= 2048
+    elements = 8192 if wide else 4096
+    if workload.device == "cpu":
+        elements = 32768
+    together = defaults._power(defaults._clamp(min(elements // cols, -(-rows // MULTIPROCESSORS)), 1, 64))
+    warps = defaults._power(defaults._clamp(together * cols // (32 * GRADIENT_PER_THREAD), 1, 32))
+    return {
+        "rows_per_program": together, "num_warps": warps, "programs_per_sm": 1 if wide else 2, "num_stages": 3 if cols <= 8192 else 2,
+        "sums": "joint", "hint": "none", "overlap": True,
+    }  # fmt: skip
+
+
+def gradient_split(workload: Workload) -> Config:
+    """Blocks of 4096 columns, 2 rows at a time and 8 warps: what `gradient_persistent` has of a row of 4096."""
+    cols = block_cols(workload)
+    block = defaults._clamp(cols, 1024, 4096)
+    sums_block = defaults._clamp(cols, 1024, 8192)
+    return {
+        "block": block, "rows_per_program": 8192 // block, "num_warps": 8, "programs_per_sm": 1, "num_stages": 3,
+        "sums_block": sums_block, "sums_warps": defaults._clamp(sums_block // 512, 2, 16), "hint": "none", "overlap": True,
+    }  # fmt: skip
+
+
+def vector(workload: Workload) -> int:
+    """Elements in 16 bytes."""
+    return 16 // DTYPE_BYTES[workload.dtype]
+
+
+def _power_above(value: int) -> int:
+    return 1 << (max(value, 1) - 1).bit_length()

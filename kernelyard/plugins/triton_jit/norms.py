@@ -1,0 +1,171 @@
+"""The Triton kernels of rmsnorm, add_rmsnorm and their gradients as data: what each supports, what of it is tuned and why."""
+
+from __future__ import annotations
+
+from kernelyard.plugins.triton_jit import norm_defaults, spaces
+from kernelyard.plugins.triton_jit.defaults import MOST_PER_THREAD, block_cols
+from kernelyard.plugins.triton_jit.norm_defaults import vector
+from kernelyard.plugins.triton_jit.rows import rows_support
+from kernelyard.registry.kernel import Kernel
+from kernelyard.registry.space import ConfigSpace, Constraint, Parameter
+from kernelyard.registry.spec import YES, Answer, Config, Determinism, Workload, no
+
+GRADIENT_MOST_COLS = 16384
+"""Weight, tile and share of dw of 16384 columns fill the registers of a multiprocessor; wider rows are `split`'s."""
+OVERLAP = Parameter("overlap", (False, True), "programmatic dependent launch: it is on the GPU before the kernel ahead has ended")
+
+
+def _per_thread(config: Config, cols: int) -> float:
+    return int(config["rows_per_program"]) * cols / (32 * int(config["num_warps"]))
+
+
+def _tile_fits(config: Config, workload: Workload) -> bool:
+    return _per_thread(config, block_cols(workload)) <= MOST_PER_THREAD
+
+
+def _gradient_fits(config: Config, workload: Workload) -> bool:
+    return _per_thread(config, block_cols(workload)) <= norm_defaults.GRADIENT_PER_THREAD
+
+
+def _gradient_busy(config: Config, workload: Workload) -> bool:
+    return config["num_warps"] == 1 or _per_thread(config, block_cols(workload)) >= 4
+
+
+def _buffers_fit(config: Config, workload: Workload) -> bool:
+    tensors = 3 if workload.has("dr") else 2
+    tile = int(config["rows_per_program"]) * block_cols(workload) * 16 // vector(workload)
+    return int(config["programs_per_sm"]) * (int(config["num_stages"]) - 1) * tensors * tile <= SHARED
+
+
+def _block_fits(config: Config, workload: Workload) -> bool:
+    return 4 <= _per_thread(config, int(config["block"])) <= norm_defaults.GRADIENT_PER_THREAD
+
+
+def _block_buffers_fit(config: Config, workload: Workload) -> bool:
+    tensors = 3 if workload.has("dr") else 2
+    tile = int(config["rows_per_program"]) * int(config["block"]) * 16 // vector(workload)
+    return int(config["programs_per_sm"]) * (int(config["num_stages"]) - 1) * tensors * tile <= SHARED
+
+
+def _sums_fit(config: Config, workload: Workload) -> bool:
+    return 4 <= int(config["sums_block"]) / (32 * int(config["sums_warps"])) <= 64
+
+
+SHARED = 220 * 1024
+"""Bytes of shared memory that a multiprocessor of Hopper has for the buffers of all its programs, reductions aside."""
+FULL = Constraint(_buffers_fit, f"the tiles in flight would take more than {SHARED >> 10} KiB of shared memory")
+SPILLS = f"a thread would hold more than {norm_defaults.GRADIENT_PER_THREAD} elements beside weight and dw, and spill"
+
+
+def _row_hints(workload: Workload) -> tuple[Config, ...]:
+    """The neighbours of the default in warps: the axis that matters most."""
+    default = norm_defaults.row(workload)
+    near = [{**default, "num_warps": w} for w in (int(default["num_warps"]) // 2, 2 * int(default["num_warps"])) if 1 <= w <= 32]
+    return tuple(config for config in near if all(rule.holds(config, workload) for rule in spaces.ROW.constraints))
+
+
+ROW = ConfigSpace((*spaces.ROW_PARAMETERS, spaces.WEIGHT, OVERLAP), spaces.ROW.constraints, norm_defaults.row, _row_hints)
+SWEEP = ConfigSpace((*spaces.SWEEP.parameters, OVERLAP), spaces.SWEEP.constraints, norm_defaults.sweep)
+PERSISTENT = ConfigSpace((*spaces.PERSISTENT.parameters, OVERLAP), spaces.PERSISTENT.constraints, norm_defaults.persistent)
+SHIFTED = ConfigSpace(
+    (
+        Parameter("rows_per_program", (1, 2, 4, 8), "rows of one kind share the weight's loads; with 8 half the GPU idles at 1000 rows"),
+        spaces.WARPS,
+        spaces.HINT,
+        OVERLAP,
+    ),
+    (Constraint(_tile_fits, spaces.SPILLS),),
+    norm_defaults.shifted,
+)
+STAGES = Parameter("num_stages", (1, 2, 3, 4), "tiles in flight: one more than the buffers that the next rows arrive in")
+PER_SM = Parameter("programs_per_sm", (1, 2, 4), "resident programs: each has a share of dw to be written and added, so few")
+GRADIENT_PERSISTENT = ConfigSpace(
+    (
+        Parameter("rows_per_program", (1, 2, 4, 8, 16, 32, 64), "2 rows of 4096 columns; narrow rows need more to fill a thread's loads"),
+        Parameter("num_warps", (1, 2, 4, 8, 16, 32), "8 at 4096 columns: 32 elements a thread, dw and the weight beside them"),
+        PER_SM, STAGES,
+        Parameter("sums", ("joint", "apart"), "both sums of a row in one reduction, or one after the other"),
+        spaces.HINT, OVERLAP,
+    ),
+    (Constraint(_gradient_fits, SPILLS), Constraint(_gradient_busy, spaces.IDLE), FULL),
+    norm_defaults.gradient_persistent,
+)  # fmt: skip
+GRADIENT_SPLIT = ConfigSpace(
+    (
+        Parameter("block", (1024, 2048, 4096, 8192), "columns a program keeps dw of; narrower blocks mean more programs a row"),
+        Parameter("rows_per_program", (1, 2, 4, 8), "rows at a time"),
+        Parameter("num_warps", (4, 8, 16), "threads for a block"),
+        PER_SM, STAGES,
+        Parameter("sums_block", (1024, 2048, 4096, 8192, 16384), "columns a step of the sweep for the sums"),
+        Parameter("sums_warps", (2, 4, 8, 16, 32), "threads for such a step"),
+        spaces.HINT, OVERLAP,
+    ),
+    (
+        Constraint(_block_fits, SPILLS), Constraint(_sums_fit, "a step of the sums would give a thread under 4 or over 64 elements"),
+        Constraint(_block_buffers_fit, FULL.reason),
+    ),
+    norm_defaults.gradient_split,
+)  # fmt: skip
+
+
+def rows_start_anywhere(workload: Workload) -> Answer:
+    """Whether 16 bytes do not divide a row, rows follow each other without gaps, and the first one is aligned."""
+    x = workload["x"]
+    if not x.contiguous or not x.aligned:
+        return no("x must be contiguous and start at a multiple of 16 bytes: rows have to begin where y's do")
+    if workload.dim("cols") % vector(workload) == 0:
+        return no(f"rows of {workload.dim('cols')} columns all start at multiples of 16 bytes: `triton.row` reads them whole")
+    return YES
+
+
+def _kernel(op: str, name: str, summary: str, files: tuple[str, ...], **rest: object) -> Kernel:
+    module = rest.pop("module", op)
+    entry = f"kernelyard.plugins.triton_jit.{module}:{name}"
+    return Kernel(f"triton.{name}", op, "triton", summary, entry, files=files, determinism=Determinism.RUN_TO_RUN, **rest)  # type: ignore[arg-type]
+
+
+FORWARD = ("launch.py", "overlap.py", "rmsnorm.py")
+GRADIENT = ("launch.py", "overlap.py", "norm_gradient.py", "norm_gradient_launch.py")
+
+
+def _forward(op: str) -> tuple[Kernel, ...]:
+    return (
+        _kernel(
+            op, "row", "a tile of whole rows in registers, read once", FORWARD,
+            support=rows_support(spaces.ROW_MOST_COLS), space=ROW, priority=30, fallbacks=("triton.sweep",),
+        ),
+        _kernel(
+            op, "persistent", "a fixed grid walks over rows, the weight held in registers", FORWARD,
+            support=rows_support(spaces.PERSISTENT_MOST_COLS), space=PERSISTENT, priority=10, fallbacks=("triton.row",),
+        ),
+        _kernel(
+            op, "sweep", "two sweeps over a wide row, the second from L2", FORWARD,
+            support=rows_support(spaces.SWEEP_MOST_COLS), space=SWEEP, priority=20,
+        ),
+    )  # fmt: skip
+
+
+def _gradient(op: str) -> tuple[Kernel, ...]:
+    return (
+        _kernel(
+            op, "persistent", "a fixed grid walks over rows, the weight and a share of dw in registers", GRADIENT,
+            support=rows_support(GRADIENT_MOST_COLS), space=GRADIENT_PERSISTENT, priority=30, fallbacks=("triton.split",),
+        ),
+        _kernel(
+            op, "split", "a sweep for the sums of each row, then blocks of columns with dw in registers", GRADIENT,
+            support=rows_support(spaces.SWEEP_MOST_COLS), space=GRADIENT_SPLIT, priority=20,
+        ),
+    )  # fmt: skip
+
+
+KERNELS = (
+    *_forward("rmsnorm"),
+    _kernel(
+        "rmsnorm", "shifted", "rows of one misalignment a program, 16 bytes at a time", FORWARD, module="rmsnorm_shifted",
+        support=rows_support(spaces.ROW_MOST_COLS, rows_start_anywhere),
+        space=SHIFTED, priority=40, fallbacks=("triton.row",),
+    ),
+    *_forward("add_rmsnorm"),
+    *_gradient("rmsnorm_backward"),
+    *_gradient("add_rmsnorm_backward"),
+)  # fmt: skip
