@@ -10,9 +10,10 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from kernelyard.contracts.rmsnorm import norm_matrices, refuse_norm
-from kernelyard.contracts.rmsnorm_backward import EPS
-from kernelyard.contracts.rows import ALL_DTYPES, EPSILON, random_tensor, refuse_rows, refuse_unlike, row_sizes
+from kernelyard.contracts.rmsnorm_backward import EPS, tolerance
+from kernelyard.contracts.rows import ALL_DTYPES, in_other_words, random_tensor, refuse_rows, refuse_unlike, row_sizes, with_others
 from kernelyard.registry.lazy import torch
+from kernelyard.registry.matrix import ABSENT
 from kernelyard.registry.op import Op
 from kernelyard.registry.spec import Cost, Scalar, TensorSpec, Tolerance, Workload
 
@@ -61,15 +62,8 @@ def _inputs(workload: Workload, generator: Generator) -> tuple[Any, ...]:
 
 
 def _tolerance(workload: Workload) -> Tolerance:
-    rounding, rows, cols = EPSILON[workload.dtype], max(workload.dim("rows"), 1), max(workload.dim("cols"), 1)
-    accumulated = EPSILON["float32"] * (16 + cols.bit_length() + max(rows, cols) ** 0.5)
-    return Tolerance(
-        1.01 * rounding + accumulated,
-        EPSILON["float32"] * (64 + 2 * rows),
-        f"one rounding to {workload.dtype} of {rounding:.1e}, and {accumulated:.1e} for float32 sums of {cols} and {rows} terms; absolute: "
-        f"terms that cancel",
-        1,
-    )
+    """That of rmsnorm_backward: dr adds a term to dx, and no rounding."""
+    return tolerance(workload)
 
 
 def _cost(workload: Workload) -> Cost:
@@ -94,7 +88,7 @@ ADD_RMSNORM_BACKWARD = Op(
     inputs=_inputs,
     tolerance=_tolerance,
     cost=_cost,
-    matrices=norm_matrices(),
+    matrices=with_others(norm_matrices(), in_other_words(("dr", ABSENT))),
     filled=("dy", "r"),
     edges=("zeros", "repeated", "denormal", "nan"),
     collapse=2,

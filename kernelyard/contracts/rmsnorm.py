@@ -23,6 +23,8 @@ from kernelyard.contracts.rows import (
     CPU_HELD_OUT,
     CPU_SHAPES,
     EPSILON,
+    SMALLEST,
+    in_other_words,
     points,
     random_tensor,
     refuse_dtype,
@@ -30,9 +32,11 @@ from kernelyard.contracts.rows import (
     refuse_rows,
     row_matrices,
     row_sizes,
+    with_others,
 )
 from kernelyard.errors import InvalidInput
 from kernelyard.registry.lazy import torch
+from kernelyard.registry.matrix import ABSENT
 from kernelyard.registry.op import Gradient, Op, Point
 from kernelyard.registry.spec import Cost, Scalar, TensorSpec, Tolerance, Workload
 
@@ -96,7 +100,7 @@ def _tolerance(workload: Workload) -> Tolerance:
     relative = 1.01 * rounding * roundings + accumulated
     return Tolerance(
         relative,
-        2.0**-24 if workload.dtype == "float16" else 1e-37,
+        SMALLEST[workload.dtype],
         f"{roundings} rounding(s) to {workload.dtype} of {rounding:.1e} each, and {accumulated:.1e} for a float32 sum of "
         f"{cols} squares in any order (sqrt of the length), rsqrt and two products; absolute: the smallest number of the dtype",
         roundings,
@@ -122,11 +126,8 @@ def _backward(saved: tuple[Any, ...], grads: tuple[Any, ...]) -> tuple[Any, ...]
 
 @functools.cache
 def norm_matrices() -> Mapping[str, tuple[Point, ...]]:
-    """Those of rows, and the other meanings of a norm: Llama's casting and Gemma's offset."""
-    meanings: tuple[tuple[tuple[str, Scalar], ...], ...] = ((("casting", "llama"),), (("offset", 1.0),))
-    others = tuple(Point(shape, dtype, statics=m) for shape in ((7, 129), (33, 1024)) for dtype in ALL_DTYPES for m in meanings)
-    frozen = row_matrices()
-    return {**frozen, "correctness": frozen["correctness"] + others, "smoke": frozen["smoke"] + others[: len(others) // 2]}
+    """Those of rows, and the other meanings of a norm: Llama's casting, Gemma's offset, no weight."""
+    return with_others(row_matrices(), in_other_words(("casting", "llama"), ("offset", 1.0), ("w", ABSENT)))
 
 
 @functools.cache

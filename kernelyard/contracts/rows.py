@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from kernelyard.errors import InvalidInput
 from kernelyard.registry.lazy import torch
 from kernelyard.registry.op import Point
-from kernelyard.registry.spec import TensorSpec
+from kernelyard.registry.spec import Scalar, TensorSpec
 
 if TYPE_CHECKING:
     from torch import Generator, Tensor
@@ -25,11 +25,24 @@ CPU_HELD_OUT = ((4, 2048), (300, 5120), (37, 777))
 
 EPSILON = {"float32": 2.0**-24, "bfloat16": 2.0**-8, "float16": 2.0**-11, "float64": 2.0**-53}
 """Half a unit in the last place of 1.0, relative: the error of one rounding to nearest."""
+SMALLEST = {"float32": 1e-37, "bfloat16": 1e-37, "float16": 2.0**-24}
+"""Absolute: what a result below the normal numbers of a dtype may be off by."""
 
 
 def points(shapes: Sequence[tuple[int, ...]], dtypes: Sequence[str]) -> tuple[Point, ...]:
     """Every shape in every dtype, contiguous."""
     return tuple(Point(shape, dtype) for shape, dtype in itertools.product(shapes, dtypes))
+
+
+def in_other_words(*meanings: tuple[str, Scalar]) -> tuple[Point, ...]:
+    """A few points in each meaning that is not the usual one: a static of another value, or an optional tensor that is not given."""
+    shapes = ((7, 129), (33, 1024))
+    return tuple(Point(shape, dtype, statics=(meaning,)) for shape in shapes for dtype in ALL_DTYPES for meaning in meanings)
+
+
+def with_others(frozen: Mapping[str, tuple[Point, ...]], others: tuple[Point, ...]) -> dict[str, tuple[Point, ...]]:
+    """Matrices with further points to be right on; the first half of them in the quick one."""
+    return {**frozen, "correctness": frozen["correctness"] + others, "smoke": frozen["smoke"] + others[: len(others) // 2]}
 
 
 @functools.cache

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from kernelyard.contracts.rows import ALL_DTYPES, EPSILON, random_tensor, refuse_rows, row_matrices, row_sizes
+from kernelyard.contracts.rows import ALL_DTYPES, EPSILON, SMALLEST, random_tensor, refuse_rows, row_matrices, row_sizes
 from kernelyard.registry.lazy import torch
 from kernelyard.registry.op import Gradient, Op
 from kernelyard.registry.spec import Cost, Scalar, TensorSpec, Tolerance, Workload
@@ -50,7 +50,7 @@ def _tolerance(workload: Workload) -> Tolerance:
     accumulated = EPSILON["float32"] * (16 + 64 + cols**0.5)
     return Tolerance(
         1.01 * rounding + accumulated,
-        2.0**-24 if workload.dtype == "float16" else 1e-37,
+        SMALLEST[workload.dtype],
         f"one rounding to {workload.dtype} of {rounding:.1e}, and {accumulated:.1e} in float32: the exponential's argument may be off by "
         f"half a unit at magnitudes up to 64, and a sum of {cols} terms in any order; absolute: the smallest number of the dtype",
         1,

@@ -52,13 +52,13 @@ def _inputs(workload: Workload, generator: Generator) -> tuple[Any, ...]:
 
 
 def _tolerance(workload: Workload) -> Tolerance:
-    rounding, cols = EPSILON[workload.dtype], max(workload.dim("cols"), 1)
-    accumulated = EPSILON["float32"] * (8 + cols**0.5)
+    rounding, wide, cols = EPSILON[workload.dtype], EPSILON["float32"], max(workload.dim("cols"), 1)
+    accumulated = wide * (8 + cols**0.5)
     return Tolerance(
         1.01 * rounding + accumulated,
-        EPSILON["float32"] * 64,
-        f"one rounding to {workload.dtype} of {rounding:.1e}, and {accumulated:.1e} for a float32 sum of {cols} products; absolute: terms "
-        f"that cancel",
+        64 * wide,
+        f"one rounding to {workload.dtype} of {rounding:.1e}, and {accumulated:.1e} for a float32 sum of {cols} products in any order (sqrt "
+        f"of the length), a difference and a product; absolute, {64 * wide:.1e}: dy and its weighted mean, of up to 16 each, that cancel",
         1,
     )
 

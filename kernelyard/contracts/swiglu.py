@@ -19,14 +19,18 @@ from kernelyard.contracts.rows import (
     CPU_HELD_OUT,
     CPU_SHAPES,
     EPSILON,
+    SMALLEST,
+    in_other_words,
     points,
     random_tensor,
     refuse_rows,
     refuse_unlike,
     row_matrices,
+    with_others,
 )
 from kernelyard.errors import InvalidInput
 from kernelyard.registry.lazy import torch
+from kernelyard.registry.matrix import ABSENT
 from kernelyard.registry.op import Gradient, Op, Point
 from kernelyard.registry.spec import Cost, Scalar, TensorSpec, Tolerance, Workload
 
@@ -35,8 +39,15 @@ if TYPE_CHECKING:
 
 
 def _tensors(sizes: Mapping[str, int], dtype: str, statics: Mapping[str, Scalar]) -> dict[str, TensorSpec | None]:
-    rows = TensorSpec((sizes["rows"], sizes["cols"]), dtype)
-    return {"a": rows, "b": rows}
+    return gate_specs(sizes, dtype, statics)
+
+
+def gate_specs(sizes: Mapping[str, int], dtype: str, statics: Mapping[str, Scalar]) -> dict[str, TensorSpec | None]:
+    """a and b, or a that holds both."""
+    rows, cols = sizes["rows"], sizes["cols"]
+    if statics.get("b") == ABSENT:
+        return {"a": TensorSpec((rows, 2 * cols), dtype), "b": None}
+    return {"a": TensorSpec((rows, cols), dtype), "b": TensorSpec((rows, cols), dtype)}
 
 
 def _sizes(specs: Mapping[str, TensorSpec | None]) -> dict[str, int]:
@@ -91,7 +102,7 @@ def _tolerance(workload: Workload) -> Tolerance:
     rounding, exponential = EPSILON[workload.dtype], EPSILON["float32"] * (16 + 64)
     return Tolerance(
         1.01 * rounding + exponential,
-        2.0**-24 if workload.dtype == "float16" else 1e-37,
+        SMALLEST[workload.dtype],
         f"one rounding to {workload.dtype} of {rounding:.1e}, and {exponential:.1e} in float32: the exponential's argument may be off by "
         "half a unit at magnitudes up to 64, then a sum, a quotient and a product; absolute: the smallest number of the dtype",
         1,
@@ -117,9 +128,12 @@ def _backward(saved: tuple[Any, ...], grads: tuple[Any, ...]) -> tuple[Any, ...]
 
 @functools.cache
 def glu_matrices() -> Mapping[str, tuple[Point, ...]]:
-    """Those of rows, with the widths of models' MLPs where speed counts."""
+    """Those of rows, a few packed, and the widths of models' MLPs where speed counts."""
+    layouts = ("row_strided", "transposed", "offset")
+    packed = in_other_words(("b", ABSENT)) + tuple(Point((7, 129), "bfloat16", layout, (("b", ABSENT),)) for layout in layouts)
+    packed += tuple(Point(shape, "bfloat16", statics=(("b", ABSENT),)) for shape in ((0, 128), (1, 1), (128, 4096)))
     return {
-        **row_matrices(),
+        **with_others(row_matrices(), packed),
         "performance/cpu": points(CPU_SHAPES, ("float32", "bfloat16")),
         "performance/cuda": points(((1, 14336), (16, 14336), (8192, 14336), (4096, 8192), (1000, 4095)), ("bfloat16",)),
         "held_out/cpu": points(CPU_HELD_OUT, ("float32", "bfloat16")),

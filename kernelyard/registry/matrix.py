@@ -22,8 +22,10 @@ if TYPE_CHECKING:
 class Point:
     """One row of a shape matrix, before a device is known: sizes in the order of `Op.dims`.
 
-    `layout` is 'contiguous', 'row_strided' (a gap after every row), 'transposed', 'broadcast' (rows repeat through
-    a stride of 0) or 'offset' (starts one element past a 16-byte boundary).
+    `layout` of the first tensor is 'contiguous', 'row_strided' (a gap after every row, or whatever the first dimension
+    counts), 'transposed' (of two dimensions the first is the one without gaps; of three, the second lies outermost),
+    'broadcast' (rows repeat through a stride of 0) or 'offset' (starts one element past a 16-byte boundary).
+    `statics` also says which optional tensors are not given: ("w", ABSENT).
     """
 
     dims: tuple[int, ...]
@@ -40,6 +42,7 @@ class Point:
 
 
 LAYOUTS = ("contiguous", "row_strided", "transposed", "broadcast", "offset")
+ABSENT = "absent"
 
 
 def point_payload(point: Point) -> list[Any]:
@@ -90,9 +93,10 @@ def lay_out(spec: TensorSpec, layout: str) -> TensorSpec:
         return spec
     if layout == "offset":
         return TensorSpec(spec.shape, spec.dtype, spec.strides, aligned=False)
-    require(len(spec.shape) == 2, f"layout '{layout}' is for two dimensions, not {spec.shape}")
-    rows, cols = spec.shape
-    strides = {"row_strided": (cols + 8, 1), "transposed": (1, max(rows, 1)), "broadcast": (0, 1)}[layout]
+    require(len(spec.shape) in (2, 3), f"layout '{layout}' is for two dimensions or three, not {spec.shape}")
+    (rows, *_), (row, *inner) = spec.shape, spec.strides
+    turned = (1, max(rows, 1)) if len(spec.shape) == 2 else (inner[0], max(rows, 1) * inner[0], 1)
+    strides = {"row_strided": (row + 8, *inner), "transposed": turned, "broadcast": (0, *inner)}[layout]
     return TensorSpec(spec.shape, spec.dtype, strides, spec.aligned)
 
 

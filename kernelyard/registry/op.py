@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kernelyard.errors import InvalidInput, UnknownName, UsageError
+from kernelyard.registry.matrix import ABSENT, collapse, lay_out
 from kernelyard.registry.matrix import Matrix as Matrix
 from kernelyard.registry.matrix import Point as Point
-from kernelyard.registry.matrix import collapse, lay_out
 from kernelyard.registry.matrix import read_matrix as read_matrix
 from kernelyard.registry.schema import Argument, parse_schema
 from kernelyard.registry.spec import Cost, Scalar, TensorSpec, Tolerance, Workload, dtype_name, require
@@ -28,7 +28,8 @@ class Gradient:
     """The derivative of an op, used by autograd.
 
     saved(args, outputs) -> the tensors and scalars that `backward` needs
-    backward(saved, grads) -> one gradient (or None) for each argument of the schema; by plain torch, or by an op of its own,
+    backward(saved, grads) -> one gradient (or None) for each argument of the schema; of several outputs, one that nothing was made of
+                has None for its grad. By plain torch, or by an op of its own,
                 which has kernels: `kernelyard.registry.operator.operator("rmsnorm_backward")(...)`
     """
 
@@ -44,7 +45,8 @@ class Op:
     dims        names of the sizes people give: ('rows', 'cols')
     dtypes      dtypes of the first tensor
     statics     scalar arguments that select code and so belong to a workload
-    tensors     (sizes, dtype, statics) -> the workload's tensors by argument name, contiguous
+    tensors     (sizes, dtype, statics) -> the workload's tensors by argument name, contiguous; a name in statics with
+                matrix.ABSENT for its value is an optional tensor that is not given, which matters where others then differ
     sizes       (tensor specs by name) -> sizes by dim name; raises InvalidInput where they contradict
     validate    (*args) -> None; raises InvalidInput for arguments that no kernel may accept
     empty       (*args) -> tuple of outputs, allocated and not filled, contiguous (meta tensors give meta tensors)
@@ -186,11 +188,12 @@ class Op:
         if len(point.dims) != len(self.dims):
             raise UsageError(f"shape {'x'.join(map(str, point.dims))} does not fit.", exists=f"{self.name} takes {'x'.join(self.dims)}.")
         statics = {**self._static_defaults, **dict(point.statics)}
+        absent = {a.name for a in self.arguments if a.type == "Tensor?" and statics.get(a.name) == ABSENT}
         for name, value in statics.items():
             argument = next((a for a in self.arguments if a.name == name and name in self.statics), None)
-            if argument is None or not argument.takes(value):
+            if name not in absent and (argument is None or not argument.takes(value)):
                 raise UsageError(f"{self.name} has no static {name}={value!r}.", exists=f"Its statics: {self._static_defaults}.")
-        specs = dict(self.tensors(dict(zip(self.dims, point.dims, strict=True)), point.dtype, statics))
+        specs = dict(self.tensors(dict(zip(self.dims, point.dims, strict=True)), point.dtype, statics)) | dict.fromkeys(absent)
         first = next(iter(specs))
         base = specs[first]
         assert base is not None

@@ -204,7 +204,8 @@ class Workload:
         short = {full: text for text, full in DTYPE_SHORT.items()}.get(self.dtype, self.dtype)
         text = "x".join(str(size) for _, size in self.dims) + " " + short
         strided = [name for name, spec in self.tensors if spec is not None and not spec.contiguous]
-        return text + (f" {','.join(strided)} strided" if strided else "")
+        absent = [name for name, spec in self.tensors if spec is None]
+        return text + (f" {','.join(strided)} strided" if strided else "") + (f" without {','.join(absent)}" if absent else "")
 
     def key(self) -> str:
         """Canonical text: equal exactly when the same code and the same sizes run."""
@@ -218,13 +219,19 @@ class Tolerance:
     """|out - reference| <= absolute + relative * |reference|, and why that much.
 
     `roundings` says how many roundings to the output's dtype `relative` grants; the rest of it is accumulation in a
-    wider one. With 0, not told, errors are not judged beside those of plain torch.
+    wider one. With 0, not told, errors are not judged beside those of plain torch. `others` are those of the outputs
+    after the first, where they differ: a sum over rows is of another length and dtype than one over columns.
     """
 
     relative: float
     absolute: float
     reason: str
     roundings: int = 0
+    others: tuple[Tolerance, ...] = ()
+
+    def of(self, output: int) -> Tolerance:
+        """That of one output, counted from 0."""
+        return self.others[output - 1] if 0 < output <= len(self.others) else self
 
 
 @dataclass(frozen=True, slots=True)

@@ -60,6 +60,7 @@ def _setup_context(op: Op) -> Callable[..., None]:
     def remember(ctx: Any, args: tuple[Any, ...], output: Any) -> None:
         if op.gradient is None:
             return
+        ctx.set_materialize_grads(False)  # zeros for an output that nothing was made of would be read, and added
         outputs = output if isinstance(output, tuple) else (output,)
         saved = op.gradient.saved(args, outputs)
         ctx.is_tensor = [isinstance(value, torch.Tensor) for value in saved]

@@ -9,6 +9,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
+from kernelyard.errors import InvalidInput
 from kernelyard.registry.kernel import Kernel
 from kernelyard.registry.op import Op, Point
 from kernelyard.registry.spec import Answer, DeclarationError, Workload
@@ -68,7 +69,7 @@ def _accepts(op: Op, kernel: Kernel, point: Point, device: str, **relaxed: objec
     other = replace(kernel, support=replace(kernel.support, **relaxed))  # type: ignore[arg-type]
     try:
         return bool(fits(other, op.workload(point, device)))
-    except DeclarationError:  # a layout of two dimensions for an op of one
+    except (DeclarationError, InvalidInput):  # a layout of two dimensions for an op of one, sizes that contradict
         return False
 
 

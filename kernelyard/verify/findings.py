@@ -51,10 +51,10 @@ class Examiner:
         tolerance = self.tolerance
         found = []
         for i, (got, want) in enumerate(zip(run.held, inputs.want, strict=True)):
-            bad = compare.wrong(got, want, tolerance, "nonfinite" in self.defences)
+            bad = compare.wrong(got, want, tolerance.of(i), "nonfinite" in self.defences)
             if bad is not None:
                 why = self._why(inputs, run, bad, got, i, stale)
-                words = diagnosis.sentence(bad, got, want, tolerance) + (f". {why[0].upper()}{why[1:]}" if why else "")
+                words = diagnosis.sentence(bad, got, want, tolerance.of(i)) + (f". {why[0].upper()}{why[1:]}" if why else "")
                 found.append(f"output {i}: {words}" if len(run.held) > 1 else words)
         return found
 
@@ -112,7 +112,7 @@ class Examiner:
             again = self.launcher.launch(inputs, lambda these: enqueue(these, workspace_byte=0)).held[output]
         except Fault:  # an experiment: what it raises now it raised for another reason
             return ""
-        if compare.wrong(again, inputs.want[output], self.tolerance) is not None:
+        if compare.wrong(again, inputs.want[output], self.tolerance.of(output)) is not None:
             return ""
         sizes = ", ".join(dict.fromkeys(workspace.described(region.tensor) for region in run.workspaces))
         return f"with its fresh memory ({sizes}) zeroed beforehand it is right: it relies on what new memory holds"

@@ -163,8 +163,8 @@ class _Case:
         if plain is not None:
             theirs = [compare.errors(got, want) for got, want in zip(plain, inputs.want, strict=True)]
             self.eager, tolerance = compare.most(theirs), self.examiner.tolerance
-            for mine, other, got, want in zip(own, theirs, first, inputs.want, strict=True):
-                if words := precision.far_above(self.op, mine, other, got, want, tolerance):
+            for i, (mine, other, got, want) in enumerate(zip(own, theirs, first, inputs.want, strict=True)):
+                if words := precision.far_above(self.op, mine, other, got, want, tolerance.of(i)):
                     raise Fault(words)
         return compare.most(own)
 

@@ -78,6 +78,8 @@ def allowed(eager_norm: float, dtype: torch.dtype, tolerance: Tolerance) -> floa
 
 def misses_too(op: Op, plain: tuple[Tensor, ...] | None, inputs: Inputs, tolerance: Tolerance) -> str:
     """A sentence where plain torch itself is outside the tolerance: then its derivation is at fault, whatever the kernel does."""
-    if plain is None or all(compare.wrong(got, want, tolerance) is None for got, want in zip(plain, inputs.want, strict=False)):
+    if plain is None or all(
+        compare.wrong(got, want, tolerance.of(i)) is None for i, (got, want) in enumerate(zip(plain, inputs.want, strict=False))
+    ):
         return ""
     return f"{op.fallback} misses this tolerance too: look at its derivation ({tolerance.reason})"

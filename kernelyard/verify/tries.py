@@ -9,6 +9,7 @@ import time
 from dataclasses import dataclass, field
 from typing import Any
 
+from kernelyard.errors import InvalidInput
 from kernelyard.registry.kernel import Kernel
 from kernelyard.registry.matrix import point_payload
 from kernelyard.registry.op import Op
@@ -129,5 +130,5 @@ def inside(subject: Subject) -> bool:
     try:
         workload = subject.op.workload(subject.where.point, subject.device)
         return bool(fits(subject.kernel, workload)) and bool(subject.kernel.space.allows(subject.where.config, workload))
-    except (DeclarationError, ArithmeticError, LookupError):
+    except (DeclarationError, InvalidInput, ArithmeticError, LookupError):
         return False

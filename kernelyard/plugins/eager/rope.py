@@ -21,7 +21,7 @@ def _half(x: Tensor, cos: Tensor, sin: Tensor, positions: Tensor, style: str, in
 
 
 def _interleaved(x: Tensor, cos: Tensor, sin: Tensor, positions: Tensor, style: str, inverse: bool) -> Tensor:
-    p, q = x.to(torch.float32).unflatten(-1, (-1, 2)).unbind(-1)
+    p, q = x.to(torch.float32).view(*x.shape[:-1], -1, 2).unbind(-1)
     return torch.stack(_rotated(p, q, cos, sin, positions, inverse), -1).flatten(-2).to(x.dtype)
 
 
