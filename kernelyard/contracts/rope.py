@@ -120,8 +120,8 @@ def _tolerance(workload: Workload) -> Tolerance:
     return Tolerance(
         1.01 * rounding + 4 * wide,
         32 * wide,
-        f"one rounding to {workload.dtype} of {rounding:.1e}, and two products and a sum in float32; absolute, {32 * wide:.1e}: products of "
-        "up to 10 each, with a rounding each, that cancel",
+        f"one rounding to {workload.dtype} of {rounding:.1e}, and two products and a sum in float32; absolute, {32 * wide:.1e}: products "
+        "of up to 10 each, with a rounding each, that cancel",
         1,
     )
 

@@ -69,8 +69,8 @@ def _tolerance(workload: Workload) -> Tolerance:
         1.01 * rounding + exponential,
         64 * wide,
         f"one rounding to {workload.dtype} of {rounding:.1e}, and {exponential:.1e} in float32: the exponential's argument may be off by "
-        f"half a unit at magnitudes up to 64, then sums and products; absolute, {64 * wide:.1e}: 1 and a (1 - s) cancel where a is near -1.28, "
-        "times dy b of up to 16",
+        f"half a unit at magnitudes up to 64, then sums and products; absolute, {64 * wide:.1e}: 1 and a (1 - s) cancel where a is near "
+        "-1.28, times dy b of up to 16",
         1,
     )
 
