@@ -96,7 +96,7 @@ def sweep_kernel(
 @triton.jit(do_not_specialize=["rows"])
 def persistent_kernel(
     y_ptr, r_ptr, x_ptr, residual_ptr, w_ptr, rows, cols_units, x_units, residual_units, eps, offset,
-    UNIT: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr, STAGES: tl.constexpr,
+    UNIT: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr, STAGES: tl.constexpr, HELD: tl.constexpr,
     HAS_WEIGHT: tl.constexpr, LLAMA: tl.constexpr, LOAD: tl.constexpr, STORE: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """Every grid-th tile of whole rows, the weight held."""
@@ -105,7 +105,7 @@ def persistent_kernel(
     column = tl.arange(0, COLS)[None, :]
     DTYPE: tl.constexpr = y_ptr.dtype.element_ty
     w = column
-    if HAS_WEIGHT:
+    if HAS_WEIGHT and HELD:
         w = tl.load(w_ptr + column, mask=column < cols, other=0.0)
     for tile in tl.range(tl.program_id(0), tl.cdiv(rows, ROWS), tl.num_programs(0), num_stages=STAGES):
         row = (tile * ROWS + tl.arange(0, ROWS))[:, None]
@@ -113,8 +113,11 @@ def persistent_kernel(
         inside = (row < rows) & (column < cols)
         r = added(x_ptr + wide * (x_units * UNIT), residual_ptr + wide * (residual_units * UNIT), column, inside, LOAD, DTYPE)
         rstd = tl.rsqrt(tl.sum(r * r, 1, keep_dims=True) / cols + eps)
+        gain = w
+        if HAS_WEIGHT and not HELD:
+            gain = tl.load(w_ptr + column, mask=column < cols, other=0.0)
         tl.store(r_ptr + wide * cols + column, r.to(DTYPE), mask=inside, eviction_policy=STORE)
-        tl.store(y_ptr + wide * cols + column, scaled(r, rstd, w, offset, HAS_WEIGHT, LLAMA, DTYPE), mask=inside, eviction_policy=STORE)
+        tl.store(y_ptr + wide * cols + column, scaled(r, rstd, gain, offset, HAS_WEIGHT, LLAMA, DTYPE), mask=inside, eviction_policy=STORE)
 
 
 def row(workload: Workload, config: Config) -> TritonLaunch:
@@ -132,7 +135,7 @@ def sweep(workload: Workload, config: Config) -> TritonLaunch:
 def persistent(workload: Workload, config: Config) -> TritonLaunch:
     """`programs_per_sm` programs on each multiprocessor, or one a tile where there are fewer."""
     programs = min(_tiles(workload, config), sm_count(workload) * int(config["programs_per_sm"]))
-    constants = {"COLS": block_cols(workload), "STAGES": int(config["num_stages"])}
+    constants = {"COLS": block_cols(workload), "STAGES": int(config["num_stages"]), "HELD": config["weight"] == "held"}
     return _launch(persistent_kernel, workload, config, constants, programs)
 
 

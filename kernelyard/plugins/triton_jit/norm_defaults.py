@@ -22,8 +22,13 @@ def sweep(workload: Workload) -> Config:
 
 
 def persistent(workload: Workload) -> Config:
-    """As rows of any op."""
-    return {**defaults.persistent(workload), "overlap": False}
+    """As rows of any op; a wide row is alone on its multiprocessor, and its weight comes again with each."""
+    wide = block_cols(workload) >= 16384
+    config = {**defaults.persistent(workload), "weight": "again" if wide else "held", "overlap": False}
+    if wide:
+        row_bytes = block_cols(workload) * 16 // vector(workload) * (3 if workload.has("residual") else 2)
+        config |= {"programs_per_sm": 1, "num_stages": 2 if row_bytes <= 220 * 1024 else 1}
+    return config
 
 
 def shifted(workload: Workload) -> Config:

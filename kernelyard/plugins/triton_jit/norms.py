@@ -31,10 +31,14 @@ def _gradient_busy(config: Config, workload: Workload) -> bool:
     return config["num_warps"] == 1 or _per_thread(config, block_cols(workload)) >= 4
 
 
+def _tiles_in_flight_fit(config: Config, workload: Workload) -> bool:
+    """x, and beside it the weight where each tile loads it, or the residual."""
+    rows = int(config["rows_per_program"]) * (2 if workload.has("residual") else 1) + (config["weight"] == "again" and workload.has("w"))
+    return _in_flight(config, workload, rows * block_cols(workload))
+
+
 def _buffers_fit(config: Config, workload: Workload) -> bool:
-    tensors = 3 if workload.has("dr") else 2
-    tile = int(config["rows_per_program"]) * block_cols(workload) * 16 // vector(workload)
-    return int(config["programs_per_sm"]) * (int(config["num_stages"]) - 1) * tensors * tile <= SHARED
+    return _in_flight(config, workload, (3 if workload.has("dr") else 2) * int(config["rows_per_program"]) * block_cols(workload))
 
 
 def _block_fits(config: Config, workload: Workload) -> bool:
@@ -42,9 +46,13 @@ def _block_fits(config: Config, workload: Workload) -> bool:
 
 
 def _block_buffers_fit(config: Config, workload: Workload) -> bool:
-    tensors = 3 if workload.has("dr") else 2
-    tile = int(config["rows_per_program"]) * int(config["block"]) * 16 // vector(workload)
-    return int(config["programs_per_sm"]) * (int(config["num_stages"]) - 1) * tensors * tile <= SHARED
+    return _in_flight(config, workload, (3 if workload.has("dr") else 2) * int(config["rows_per_program"]) * int(config["block"]))
+
+
+def _in_flight(config: Config, workload: Workload, elements: int) -> bool:
+    """Whether a multiprocessor has room for what its programs have on the way; the interpreter has nothing on the way."""
+    buffers = (int(config["num_stages"]) - 1) * elements * 16 // vector(workload)
+    return workload.device == "cpu" or int(config["programs_per_sm"]) * buffers <= SHARED
 
 
 def _sums_fit(config: Config, workload: Workload) -> bool:
@@ -66,7 +74,15 @@ def _row_hints(workload: Workload) -> tuple[Config, ...]:
 
 ROW = ConfigSpace((*spaces.ROW_PARAMETERS, spaces.WEIGHT, OVERLAP), spaces.ROW.constraints, norm_defaults.row, _row_hints)
 SWEEP = ConfigSpace((*spaces.SWEEP.parameters, OVERLAP), spaces.SWEEP.constraints, norm_defaults.sweep)
-PERSISTENT = ConfigSpace((*spaces.PERSISTENT.parameters, OVERLAP), spaces.PERSISTENT.constraints, norm_defaults.persistent)
+PERSISTENT = ConfigSpace(
+    (
+        *spaces.PERSISTENT.parameters,
+        Parameter("weight", ("held", "again"), "'again' loads it for each tile, through shared memory: 32768 columns held spill 80 bytes"),
+        OVERLAP,
+    ),
+    (*spaces.PERSISTENT.constraints, Constraint(_tiles_in_flight_fit, FULL.reason)),
+    norm_defaults.persistent,
+)
 SHIFTED = ConfigSpace(
     (
         Parameter("rows_per_program", (1, 2, 4, 8), "rows of one kind share the weight's loads; with 8 half the GPU idles at 1000 rows"),
@@ -136,7 +152,7 @@ def _forward(op: str) -> tuple[Kernel, ...]:
         ),
         _kernel(
             op, "persistent", "a fixed grid walks over rows, the weight held in registers", FORWARD,
-            support=rows_support(spaces.PERSISTENT_MOST_COLS), space=PERSISTENT, priority=10, fallbacks=("triton.row",),
+            support=rows_support(spaces.ROW_MOST_COLS), space=PERSISTENT, priority=10, fallbacks=("triton.row",),
         ),
         _kernel(
             op, "sweep", "two sweeps over a wide row, the second from L2", FORWARD,

@@ -104,7 +104,7 @@ def sweep_kernel(
 @triton.jit(do_not_specialize=["rows"])
 def persistent_kernel(
     y_ptr, x_ptr, w_ptr, rows, cols_units, stride_units, eps, offset,
-    UNIT: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr, STAGES: tl.constexpr,
+    UNIT: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr, STAGES: tl.constexpr, HELD: tl.constexpr,
     HAS_WEIGHT: tl.constexpr, LLAMA: tl.constexpr, LOAD: tl.constexpr, STORE: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """Every grid-th tile of whole rows, the weight held."""
@@ -112,7 +112,7 @@ def persistent_kernel(
     cols = cols_units * UNIT
     column = tl.arange(0, COLS)[None, :]
     w = column
-    if HAS_WEIGHT:
+    if HAS_WEIGHT and HELD:
         w = tl.load(w_ptr + column, mask=column < cols, other=0.0)
     for tile in tl.range(tl.program_id(0), tl.cdiv(rows, ROWS), tl.num_programs(0), num_stages=STAGES):
         row = (tile * ROWS + tl.arange(0, ROWS))[:, None]
@@ -120,7 +120,10 @@ def persistent_kernel(
         inside = (row < rows) & (column < cols)
         x = tl.load(x_ptr + wide * (stride_units * UNIT) + column, mask=inside, other=0.0, eviction_policy=LOAD).to(tl.float32)
         rstd = tl.rsqrt(tl.sum(x * x, 1, keep_dims=True) / cols + eps)
-        y = scaled(x, rstd, w, offset, HAS_WEIGHT, LLAMA, y_ptr.dtype.element_ty)
+        gain = w
+        if HAS_WEIGHT and not HELD:
+            gain = tl.load(w_ptr + column, mask=column < cols, other=0.0)
+        y = scaled(x, rstd, gain, offset, HAS_WEIGHT, LLAMA, y_ptr.dtype.element_ty)
         tl.store(y_ptr + wide * cols + column, y, mask=inside, eviction_policy=STORE)
 
 
@@ -145,7 +148,10 @@ def persistent(workload: Workload, config: Config) -> TritonLaunch:
     """`programs_per_sm` programs on each multiprocessor, or one a tile where there are fewer."""
     together = int(config["rows_per_program"])
     load, store, _ = policies(config)
-    constants = {"ROWS": together, "COLS": block_cols(workload), "STAGES": int(config["num_stages"]), "LOAD": load, "STORE": store}
+    constants = {
+        "ROWS": together, "COLS": block_cols(workload), "STAGES": int(config["num_stages"]), "HELD": config["weight"] == "held",
+        "LOAD": load, "STORE": store,
+    }  # fmt: skip
     programs = min(triton.cdiv(workload.dim("rows"), together), sm_count(workload) * int(config["programs_per_sm"]))
     return _launch(persistent_kernel, workload, config, programs, constants)
 

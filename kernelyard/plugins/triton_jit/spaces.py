@@ -9,8 +9,6 @@ from kernelyard.registry.spec import Config, Workload
 
 ROW_MOST_COLS = 32768
 """One pass at 32768 columns already stops at 79% of a copy (H200, bf16); wider rows are `sweep`'s."""
-PERSISTENT_MOST_COLS = 8192
-"""The weight and a tile of x both stay in registers: 16384 columns of each leave none for the next tile."""
 SWEEP_MOST_COLS = 2**30
 """Column offsets are 32-bit."""
 
