@@ -55,6 +55,15 @@ def gradient_persistent(workload: Workload) -> Config:
     }  # fmt: skip
 
 
+def gradient_shifted(workload: Workload) -> Config:
+    """As `gradient_persistent`, a row at a time and two programs a multiprocessor: rows of one kind are few."""
+    config = gradient_persistent(workload)
+    if workload.device == "cpu":
+        return config
+    warps = defaults._power(defaults._clamp(block_cols(workload) // (32 * 16), 1, 32))
+    return {**config, "rows_per_program": 1, "num_warps": warps, "programs_per_sm": 2 if block_cols(workload) <= 4096 else 1}
+
+
 def gradient_split(workload: Workload) -> Config:
     """Blocks of 4096 columns, 2 rows at a time and 8 warps: what `gradient_persistent` has of a row of 4096."""
     cols = block_cols(workload)

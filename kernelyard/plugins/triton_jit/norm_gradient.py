@@ -146,6 +146,6 @@ def total_kernel(
     total = tl.zeros((ROWS, BLOCK), tl.float32)
     for start in range(0, shares, ROWS):
         share = (start + tl.arange(0, ROWS))[:, None]
-        total += tl.load(share_ptr + share.to(tl.int64) * WIDTH + column, mask=(share < shares) & (column < WIDTH), other=0.0)
+        total += tl.load(share_ptr + share.to(tl.int64) * WIDTH + column, mask=(share < shares) & (column < cols), other=0.0)
     dw = tl.sum(total, 0, keep_dims=True)
     tl.store(dw_ptr + column, dw.to(dw_ptr.dtype.element_ty), mask=column < cols)

@@ -10,12 +10,13 @@ from typing import Any
 import triton
 from torch import Tensor
 
-from kernelyard.plugins.triton_jit import norm_gradient
+from kernelyard.plugins.triton_jit import norm_gradient, norm_gradient_shifted
 from kernelyard.plugins.triton_jit.defaults import block_cols
 from kernelyard.plugins.triton_jit.launch import policies, row_stride, sm_count
 from kernelyard.plugins.triton_jit.overlap import overlaps
+from kernelyard.plugins.triton_jit.rmsnorm_shifted import period, vector
 from kernelyard.registry.backend import TritonLaunch
-from kernelyard.registry.spec import DTYPE_BYTES, Config, TensorSpec, Workload
+from kernelyard.registry.spec import Config, TensorSpec, Workload
 
 SHARE = 32
 """Columns of the workspace come in multiples of 128 bytes."""
@@ -51,13 +52,9 @@ def rows_of(workload: Workload, x: str) -> Rows:
 
 def persistent(workload: Workload, config: Config, x: str, given: Callable[..., Given]) -> TritonLaunch:
     """`programs_per_sm` programs on each multiprocessor, or one a tile where there are fewer; then the total."""
-    view, together, warps = rows_of(workload, x), int(config["rows_per_program"]), int(config["num_warps"])
-    programs = min(triton.cdiv(view.rows, together), sm_count(workload) * int(config["programs_per_sm"]))
-    along = 32 * warps * 16 // DTYPE_BYTES[workload.dtype]
-    constants = {
-        **_constants(workload, config, view), "ROWS": together, "COLS": block_cols(workload), "STAGES": int(config["num_stages"]),
-        "FOLD": along <= block_cols(workload), "JOINT": config["sums"] == "joint",
-    }  # fmt: skip
+    view = rows_of(workload, x)
+    programs = min(triton.cdiv(view.rows, int(config["rows_per_program"])), sm_count(workload) * int(config["programs_per_sm"]))
+    constants = {**_constants(workload, config, view), **_tile(workload, config)}
 
     def arguments(outputs: tuple[Tensor, ...], *args: Any) -> tuple[Any, ...]:
         dy, values, dr, w, eps, offset = given(*args)
@@ -66,7 +63,27 @@ def persistent(workload: Workload, config: Config, x: str, given: Callable[..., 
         return outputs[0], share, dy, values, dr, w, *sizes, float(eps), float(offset)
 
     return TritonLaunch(
-        norm_gradient.persistent_kernel, (programs, 1, 1), arguments, constants, num_warps=warps,
+        norm_gradient.persistent_kernel, (programs, 1, 1), arguments, constants, num_warps=int(config["num_warps"]),
+        workspace=_shares(workload, view, programs), then=_total(workload, config, view, programs),
+    )  # fmt: skip
+
+
+def shifted(workload: Workload, config: Config, x: str, given: Callable[..., Given]) -> TritonLaunch:
+    """As many programs for each kind of row, `programs_per_sm` on each multiprocessor or one a tile; then the total."""
+    view, together, kinds = rows_of(workload, x), int(config["rows_per_program"]), period(workload)
+    most = max(sm_count(workload) * int(config["programs_per_sm"]) // kinds, 1)
+    programs = kinds * min(triton.cdiv(triton.cdiv(view.rows, kinds), together), most)
+    tile = _tile(workload, config)
+    constants = {**_constants(workload, config, view), **tile, "VECTOR": vector(workload), "PERIOD": kinds}
+    del constants["UNIT"]
+
+    def arguments(outputs: tuple[Tensor, ...], *args: Any) -> tuple[Any, ...]:
+        dy, values, dr, w, eps, offset = given(*args)
+        share = outputs[2] if w is not None else None
+        return outputs[0], share, dy, values, dr, w, view.rows, view.cols * view.unit, float(eps), float(offset)
+
+    return TritonLaunch(
+        norm_gradient_shifted.shifted_kernel, (programs, 1, 1), arguments, constants, num_warps=int(config["num_warps"]),
         workspace=_shares(workload, view, programs), then=_total(workload, config, view, programs),
     )  # fmt: skip
 
@@ -99,6 +116,15 @@ def split(workload: Workload, config: Config, x: str, given: Callable[..., Given
     work = (*_shares(workload, view, slices), TensorSpec((view.rows, 2), "float32"))
     grid = (view.rows if view.cols else 0, 1, 1)
     return TritonLaunch(norm_gradient.sums_kernel, grid, sums, first, num_warps=int(config["sums_warps"]), workspace=work, then=second)
+
+
+def _tile(workload: Workload, config: Config) -> dict[str, Any]:
+    """Whole rows. Where all threads lie along a row, rows are added in a thread's own registers, and so at once."""
+    along = 32 * int(config["num_warps"]) * vector(workload)
+    return {
+        "ROWS": int(config["rows_per_program"]), "COLS": block_cols(workload), "STAGES": int(config["num_stages"]),
+        "FOLD": along <= block_cols(workload), "JOINT": config["sums"] == "joint",
+    }  # fmt: skip
 
 
 def _constants(workload: Workload, config: Config, view: Rows) -> dict[str, Any]:

@@ -106,6 +106,7 @@ GRADIENT_PERSISTENT = ConfigSpace(
     (Constraint(_gradient_fits, SPILLS), Constraint(_gradient_busy, spaces.IDLE), FULL),
     norm_defaults.gradient_persistent,
 )  # fmt: skip
+GRADIENT_SHIFTED = ConfigSpace(GRADIENT_PERSISTENT.parameters, GRADIENT_PERSISTENT.constraints, norm_defaults.gradient_shifted)
 GRADIENT_SPLIT = ConfigSpace(
     (
         Parameter("block", (1024, 2048, 4096, 8192), "columns a program keeps dw of; narrower blocks mean more programs a row"),
@@ -126,9 +127,9 @@ GRADIENT_SPLIT = ConfigSpace(
 
 def rows_start_anywhere(workload: Workload) -> Answer:
     """Whether 16 bytes do not divide a row, rows follow each other without gaps, and the first one is aligned."""
-    x = workload["x"]
-    if not x.contiguous or not x.aligned:
-        return no("x must be contiguous and start at a multiple of 16 bytes: rows have to begin where y's do")
+    for name, x in workload.tensors:
+        if x is not None and name != "w" and not (x.contiguous and x.aligned):
+            return no(f"{name} must be contiguous and start at a multiple of 16 bytes: its rows have to begin where the output's do")
     if workload.dim("cols") % vector(workload) == 0:
         return no(f"rows of {workload.dim('cols')} columns all start at multiples of 16 bytes: `triton.row` reads them whole")
     return YES
@@ -141,7 +142,9 @@ def _kernel(op: str, name: str, summary: str, files: tuple[str, ...], **rest: ob
 
 
 FORWARD = ("launch.py", "overlap.py", "rmsnorm.py")
-GRADIENT = ("launch.py", "overlap.py", "norm_gradient.py", "norm_gradient_launch.py")
+GRADIENT = (
+    "launch.py", "overlap.py", "norm_gradient.py", "norm_gradient_shifted.py", "norm_gradient_launch.py", "rmsnorm_shifted.py",
+)  # fmt: skip
 
 
 def _forward(op: str) -> tuple[Kernel, ...]:
@@ -166,6 +169,11 @@ def _gradient(op: str) -> tuple[Kernel, ...]:
         _kernel(
             op, "persistent", "a fixed grid walks over rows, the weight and a share of dw in registers", GRADIENT,
             support=rows_support(GRADIENT_MOST_COLS), space=GRADIENT_PERSISTENT, priority=30, fallbacks=("triton.split",),
+        ),
+        _kernel(
+            op, "shifted", "rows of one misalignment a program, 16 bytes at a time", GRADIENT,
+            support=rows_support(GRADIENT_MOST_COLS, rows_start_anywhere), space=GRADIENT_SHIFTED, priority=40,
+            fallbacks=("triton.persistent",),
         ),
         _kernel(
             op, "split", "a sweep for the sums of each row, then blocks of columns with dw in registers", GRADIENT,

@@ -22,3 +22,8 @@ def persistent(workload: Workload, config: Config) -> TritonLaunch:
 def split(workload: Workload, config: Config) -> TritonLaunch:
     """Two sums a row, then blocks of columns."""
     return norm_gradient_launch.split(workload, config, "x", _given)
+
+
+def shifted(workload: Workload, config: Config) -> TritonLaunch:
+    """Rows that start anywhere, those of one misalignment by one program."""
+    return norm_gradient_launch.shifted(workload, config, "x", _given)
