@@ -92,4 +92,5 @@ ADD_RMSNORM_BACKWARD = Op(
     filled=("dy", "r"),
     edges=("zeros", "repeated", "denormal", "nan"),
     collapse=2,
+    baseline="torch.plain",
 )

@@ -117,4 +117,5 @@ RMSNORM_BACKWARD = Op(
     filled=("dy", "x"),
     edges=("zeros", "repeated", "denormal", "nan"),
     collapse=2,
+    baseline="torch.plain",
 )

@@ -4,10 +4,12 @@
     (p, q) -> (p * c - q * s, q * c + p * s)       c, s = cos[position, i], sin[position, i], pair i of dim / 2
 
 In float32, rounded once. Style 'half' pairs elements (i, i + dim / 2), as Hugging Face's Llama does, 'interleaved'
-(2 i, 2 i + 1), as in the paper. `inverse` rotates by the negative angle, which is the gradient.
+(2 i, 2 i + 1), as in the paper. `inverse` rotates by the negative angle, which is the gradient. Tables have no gradient.
 
-Positions are int32 or int64, 0 <= position < most_positions. On a CPU others are refused. On a GPU nobody looks, since that
-would wait for the device: what a position out of range reads is undefined there, and may end in a fault of the device.
+Positions are int32 or int64, 0 <= position < most_positions. On a CPU others are refused: by name when shapes and dtypes are
+met for the first time, later by whatever error the kernel has for them, which must not take a negative one from the end. On
+a GPU nobody looks, since that would wait for the device: what a position out of range gives is undefined there, and may be
+a fault of the device.
 
 Source: Su et al., "RoFormer: Enhanced Transformer with Rotary Position Embedding" (2021), equation 34.
 In place: with `out=`, the result may be x itself.
@@ -133,6 +135,10 @@ def _cost(workload: Workload) -> Cost:
 
 
 def _saved(args: tuple[Any, ...], outputs: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Refuses tables that wait for a gradient: autograd would take none for zero."""
+    for name, table in (("cos", args[1]), ("sin", args[2])):
+        if table.requires_grad:
+            raise InvalidInput(f"rope: {name} requires a gradient, and rope has one for x alone.", do=f"Give {name}.detach().")
     return args[1:]
 
 
@@ -189,4 +195,5 @@ ROPE = Op(
     tables=("cos", "sin"),
     in_place=((0, "x"),),
     gradient=Gradient(_saved, _backward),
+    baseline="torch.plain",
 )

@@ -58,7 +58,8 @@ def _tolerance(workload: Workload) -> Tolerance:
         1.01 * rounding + accumulated,
         64 * wide,
         f"one rounding to {workload.dtype} of {rounding:.1e}, and {accumulated:.1e} for a float32 sum of {cols} products in any order "
-        f"(sqrt of the length), a difference and a product; absolute, {64 * wide:.1e}: dy and its weighted mean, of up to 16 each, that cancel",
+        f"(sqrt of the length), a difference and a product; absolute, {64 * wide:.1e}: dy and its weighted mean, of up to 16 each, "
+        "that cancel",
         1,
     )
 

@@ -161,4 +161,5 @@ SWIGLU = Op(
     collapse=2,
     in_place=((0, "a"), (0, "b")),
     gradient=Gradient(_saved, _backward),
+    baseline="torch.plain",
 )

@@ -22,7 +22,7 @@ FUNCTIONS = {
     "add_rmsnorm_backward": "kernelyard.plugins.eager.add_rmsnorm_backward:eager",
     "swiglu": "kernelyard.plugins.eager.swiglu:eager",
     "swiglu_backward": "kernelyard.plugins.eager.swiglu_backward:eager",
-    "rope": "kernelyard.plugins.eager.rope:eager",
+    "rope": "kernelyard.plugins.eager.rope:traceable",
 }
 SUMMARIES = {"compile.default": "torch.compile", "compile.max_autotune": "torch.compile, mode max-autotune without CUDA graphs"}
 

@@ -1,11 +1,14 @@
 """The `torch` backend: every op as plain torch, what serves when no other kernel can.
 
-`torch.eager` keeps the whole contract: any strides, any dtype. `torch.plain` is what a user writes without kernelyard where that
-is not the contract (softmax: rows of all -inf are NaN); it is there to be timed against and never serves a call.
+`torch.eager` keeps the whole contract: any strides, any dtype. `torch.plain` is what a user has without kernelyard where that
+is not the contract (softmax: rows of all -inf are NaN; swiglu: one rounding more) or torch's own business (a kernel that only
+autograd calls); it is there to be timed against and never serves a call.
 It knows no compiler. Try it: `kernelyard check softmax --kernel torch.eager`.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 from kernelyard.registry.backend import Backend
 from kernelyard.registry.discovery import Plugin
@@ -16,9 +19,19 @@ HALF_AND_SINGLE = ("float32", "bfloat16", "float16")
 ANYWHERE = Support(devices=("cpu", "cuda"), dtypes=HALF_AND_SINGLE, unit_last_stride=False)
 
 
-def timed_only(workload: Workload) -> Answer:
+def _timed_only(why: str) -> Callable[[Workload], Answer]:
     """The refusal of a baseline that breaks the contract on values, which no workload shows."""
-    return no("it leaves rows of all -inf as NaN, where the contract has zeros: a baseline to time against")
+
+    def timed_only(workload: Workload) -> Answer:
+        return no(f"{why}: a baseline to time against")
+
+    return timed_only
+
+
+def _plain(op: str, summary: str, why: str, devices: tuple[str, ...] = ("cpu", "cuda")) -> Kernel:
+    support = Support(devices, HALF_AND_SINGLE, unit_last_stride=False, predicates=(_timed_only(why),))
+    entry = f"kernelyard.plugins.eager.{op}:plain"
+    return Kernel("torch.plain", op, "torch", summary, entry, support, priority=-2, determinism=Determinism.RUN_TO_RUN)
 
 
 def _eager(op: str, summary: str) -> Kernel:
@@ -39,16 +52,11 @@ plugin = Plugin(
         _eager("swiglu", "torch.nn.functional.silu in float32 and a product"),
         _eager("swiglu_backward", "the formula in float32"),
         _eager("rope", "tables looked up, a rotation in float32"),
-        Kernel(
-            name="torch.plain",
-            op="softmax",
-            backend="torch",
-            summary="torch.softmax as it is",
-            entry="kernelyard.plugins.eager.softmax:plain",
-            support=Support(("cpu", "cuda"), HALF_AND_SINGLE, unit_last_stride=False, predicates=(timed_only,)),
-            priority=-2,
-            determinism=Determinism.RUN_TO_RUN,
-        ),
+        _plain("softmax", "torch.softmax as it is", "it leaves rows of all -inf as NaN, where the contract has zeros"),
+        _plain("rmsnorm_backward", "the kernel of torch.nn.functional.rms_norm's gradient", "it knows no offset", ("cuda",)),
+        _plain("add_rmsnorm_backward", "the kernel of torch.nn.functional.rms_norm's gradient, a sum", "it knows no offset", ("cuda",)),
+        _plain("swiglu", "torch.nn.functional.silu(a) * b", "it rounds silu(a) before the product"),
+        _plain("rope", "as models have it, in x's dtype", "it rounds each product"),
     ),
     backends=(
         Backend(
