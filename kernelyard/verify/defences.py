@@ -21,6 +21,7 @@ DEFENCES: Mapping[str, str] = MappingProxyType(
         "repeat": "two runs that differ, though the kernel is declared deterministic",
         "same_pointers": "results kept from an earlier call with the same addresses",
         "fresh": "addresses kept from an earlier call",
+        "in_place": "arguments read after a result has overwritten them, where it may",
         "late": "outputs that change after the call returned",
         "stream": "work that does not wait its turn on the caller's CUDA stream",
         "state": "global state left changed",

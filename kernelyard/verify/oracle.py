@@ -1,10 +1,10 @@
-"""The oracle: one built kernel on one workload, run up to six times, each run with something that a wrong kernel trips over.
+"""The oracle: one built kernel on one workload, run up to seven times, each run with something that a wrong kernel trips over.
 
 1. into guarded, poisoned outputs (or allocated by the kernel): values, places of NaN and inf, stores and loads astray
 2. again: the same bits, where the kernel is declared deterministic
 3. as people call it, with outputs that the kernel allocates: their form, and whose memory they are
 4. other data at the same addresses          5. the first data at fresh addresses
-6. on a side stream behind a busy one (CUDA)
+6. on a side stream behind a busy one (CUDA)        7. over its own arguments, where the contract lets it
 Then: do earlier outputs still hold what they held, are the inputs, the global state and the clocks as they were?
 
 Results of more than 262144 elements get runs 1 and 2 alone: what the others catch does not depend on size, and each
@@ -30,7 +30,7 @@ from kernelyard.registry.backend import Executable
 from kernelyard.registry.kernel import Kernel
 from kernelyard.registry.op import Op
 from kernelyard.registry.spec import Determinism, Status, Workload
-from kernelyard.verify import compare, form, precision, room, state
+from kernelyard.verify import compare, form, in_place, precision, room, state
 from kernelyard.verify.compare import Errors
 from kernelyard.verify.defences import ALL
 from kernelyard.verify.findings import Examiner
@@ -148,6 +148,7 @@ class _Case:
             self._same_addresses(inputs)
             self._fresh_addresses()
             self._side_stream()
+            self._over_arguments()
         self._late(threads)
         return worst
 
@@ -218,6 +219,13 @@ class _Case:
 
             behind = "on a side stream, behind the copies that bring its inputs: "
             self.run(self.inputs(), lambda these: run_behind(these, self.launcher.into), behind)
+
+    def _over_arguments(self) -> None:
+        """Only values can be looked at: the inputs are meant to change, and lie unguarded."""
+        inputs = self.inputs(surround=False)
+        write = in_place.enqueue(self.op, self.executable, inputs) if "in_place" in self.defences else None
+        if write and (found := self.examiner.values(inputs, self.launcher.launch(inputs, write), [])):
+            raise Fault("written over its own arguments, as the contract allows: " + "; ".join(found))
 
     def _late(self, threads: set[threading.Thread]) -> None:
         started = [thread for thread in threading.enumerate() if thread not in threads]

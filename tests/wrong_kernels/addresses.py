@@ -10,7 +10,7 @@ from torch import Tensor
 from kernelyard.errors import Unsupported
 from kernelyard.registry.backend import Executable
 from kernelyard.registry.spec import Determinism, Status
-from tests.wrong_kernels.catalogue import Entry, calling, rmsnorm, storing
+from tests.wrong_kernels.catalogue import Entry, calling, rmsnorm, rope, storing
 
 
 def beside(tensor: Tensor, at: int) -> Tensor | None:
@@ -49,6 +49,12 @@ def missing_rows(outputs, *args):
 
 def reads_its_own_output(outputs, *args):
     outputs[0].add_(rmsnorm(*args))
+
+
+def turns_one_half_after_the_other(outputs, x, *rest):
+    half = x.shape[-1] // 2
+    for part in (slice(0, half), slice(half, None)):
+        outputs[0][..., part].copy_(rope(x, *rest)[..., part])
 
 
 def load_past_the_end(x, w, *rest):
@@ -131,6 +137,10 @@ ADDRESSES = (
     Entry("store_far_past_the_end", storing(stores(lambda out: out.numel() + 500)), "(the farthest is 501 past)"),
     Entry("one_row_too_many", storing(one_row_too_many), "129 elements past its end"),
     Entry("missing_tail", storing(missing_tail), "7 elements were left unwritten; all of them in the last column (of 129)"),
+    Entry(
+        "turns_one_half_after_the_other", storing(turns_one_half_after_the_other, rope), "written over its own arguments",
+        "rope", defence="in_place",
+    ),
     Entry("missing_rows", storing(missing_rows), "387 elements were left unwritten; all of them in the last 3 rows (from 4 of 7)"),
     Entry("reads_its_own_output", storing(reads_its_own_output), "it reads its own output", defence="poison"),
     Entry("load_past_the_end", calling(load_past_the_end), "a load out of bounds", defence="surround"),

@@ -9,6 +9,7 @@ from typing import Any
 from torch import Tensor
 
 from kernelyard.contracts.rmsnorm import RMSNORM
+from kernelyard.contracts.rope import ROPE
 from kernelyard.contracts.softmax import SOFTMAX
 from kernelyard.contracts.vector_add import VECTOR_ADD
 from kernelyard.registry.backend import Executable
@@ -20,7 +21,7 @@ from kernelyard.verify.defences import ALL
 from kernelyard.verify.outcome import CheckReport
 
 LOOSE = replace(RMSNORM, tolerance=lambda workload: Tolerance(2e-2, 1e-6, "what many a test suite has, and no derivation", 1))
-OPS = {op.name: op for op in (RMSNORM, SOFTMAX, VECTOR_ADD)} | {"loose rmsnorm": LOOSE}
+OPS = {op.name: op for op in (RMSNORM, ROPE, SOFTMAX, VECTOR_ADD)} | {"loose rmsnorm": LOOSE}
 
 ROW_POINTS = (
     *(Point(shape, dtype) for shape in ((0, 128), (1, 1), (7, 129)) for dtype in ("float32", "bfloat16", "float16")),
@@ -31,6 +32,7 @@ ROW_POINTS = (
 MATRICES = {
     "rmsnorm": Matrix("wrong", "rmsnorm", ROW_POINTS),
     "loose rmsnorm": Matrix("wrong", "rmsnorm", (Point((7, 129), "float16"), Point((16, 256), "bfloat16"))),
+    "rope": Matrix("wrong", "rope", (Point((7, 4, 16), "float32"),)),
     "softmax": Matrix("wrong", "softmax", ROW_POINTS),
     "vector_add": Matrix("wrong", "vector_add", tuple(Point((n,), "float32") for n in (0, 1, 129, 1024, 65537))),
 }
@@ -83,6 +85,12 @@ def rmsnorm(x: Tensor, w: Tensor, eps: float, offset: float, casting: str) -> Te
 def softmax(x: Tensor) -> Tensor:
     """The right one."""
     return SOFTMAX.reference(x.float()).to(x.dtype).contiguous()
+
+
+def rope(x: Tensor, cos: Tensor, sin: Tensor, positions: Tensor, style: str, inverse: bool) -> Tensor:
+    """The right one."""
+    y = ROPE.reference(x.float(), cos.float(), sin.float(), positions, style, inverse)
+    return y.to(x.dtype).contiguous()
 
 
 def vector_add(a: Tensor, b: Tensor) -> Tensor:
