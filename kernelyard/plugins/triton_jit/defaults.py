@@ -53,13 +53,6 @@ def sweep(workload: Workload) -> Config:
     return {"block": block, "rows_per_program": together, "num_warps": _power(_clamp(together * block // 512, 2, 32)), "hint": "none"}
 
 
-def stream(workload: Workload) -> Config:
-    """Two 16-byte loads of each input a thread; one where the array is small."""
-    if workload.device == "cpu":
-        return {"block": 16384, "num_warps": 8, "hint": "none"}
-    return {"block": 2048 if workload.dim("n") >= 1 << 20 else 1024, "num_warps": 4, "hint": "load"}
-
-
 def _interpreted(cols: int, rows: int, per_thread: int) -> Config:
     together = _together(rows, per_thread * 32 * 32 // cols, 16)
     warps = next(w for w in (32, 16, 8, 4, 2, 1) if w == 1 or together * cols >= 4 * 32 * w)

@@ -22,7 +22,8 @@ import triton.language as tl
 from torch import Tensor
 
 from kernelyard.plugins.triton_jit.defaults import block_cols
-from kernelyard.plugins.triton_jit.launch import policies, row_view
+from kernelyard.plugins.triton_jit.launch import policies, row_view, sm_count
+from kernelyard.plugins.triton_jit.overlap import begin, overlaps
 from kernelyard.registry.backend import TritonLaunch
 from kernelyard.registry.spec import Config, Workload
 
@@ -42,9 +43,10 @@ def _inverse(total):
 @triton.jit(do_not_specialize=["rows"])
 def row_kernel(
     y_ptr, x_ptr, rows, cols_units, stride_units,
-    UNIT: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr, LOAD: tl.constexpr, STORE: tl.constexpr,
+    UNIT: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr, LOAD: tl.constexpr, STORE: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """A tile of whole rows in registers."""
+    begin(PDL)
     cols = cols_units * UNIT
     row = (tl.program_id(0) * ROWS + tl.arange(0, ROWS))[:, None]
     column = tl.arange(0, COLS)[None, :]
@@ -57,11 +59,33 @@ def row_kernel(
 
 
 @triton.jit(do_not_specialize=["rows"])
+def persistent_kernel(
+    y_ptr, x_ptr, rows, cols_units, stride_units,
+    UNIT: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr, LOAD: tl.constexpr, STORE: tl.constexpr, PDL: tl.constexpr,
+    STAGES: tl.constexpr,
+):  # fmt: skip
+    """Every grid-th tile of whole rows."""
+    begin(PDL)
+    cols = cols_units * UNIT
+    column = tl.arange(0, COLS)[None, :]
+    for tile in tl.range(tl.program_id(0), tl.cdiv(rows, ROWS), tl.num_programs(0), num_stages=STAGES):
+        row = (tile * ROWS + tl.arange(0, ROWS))[:, None]
+        inside = (row < rows) & (column < cols)
+        wide = row.to(tl.int64)
+        x = tl.load(x_ptr + wide * (stride_units * UNIT) + column, mask=inside, other=float("-inf"), eviction_policy=LOAD).to(tl.float32)
+        power = tl.exp(x - _finite(tl.max(x, 1, keep_dims=True)))
+        y = power * _inverse(tl.sum(power, 1, keep_dims=True))
+        tl.store(y_ptr + wide * cols + column, y.to(y_ptr.dtype.element_ty), mask=inside, eviction_policy=STORE)
+
+
+@triton.jit(do_not_specialize=["rows"])
 def sweep_kernel(
     y_ptr, x_ptr, rows, cols_units, stride_units,
     UNIT: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, KEEP: tl.constexpr, LOAD: tl.constexpr, STORE: tl.constexpr,
+    PDL: tl.constexpr,
 ):  # fmt: skip
     """Block by block over the rows of a program, twice."""
+    begin(PDL)
     cols = cols_units * UNIT
     row = (tl.program_id(0) * ROWS + tl.arange(0, ROWS))[:, None]
     wide = row.to(tl.int64)
@@ -89,22 +113,34 @@ def sweep_kernel(
 
 def row(workload: Workload, config: Config) -> TritonLaunch:
     """One program for every `rows_per_program` rows."""
-    load, store, _ = policies(config)
-    return _launch(row_kernel, workload, config, {"COLS": block_cols(workload), "LOAD": load, "STORE": store})
+    return _launch(row_kernel, workload, config, _tiles(workload, config), {"COLS": block_cols(workload)})
+
+
+def persistent(workload: Workload, config: Config) -> TritonLaunch:
+    """`programs_per_sm` programs on each multiprocessor, or one a tile where there are fewer."""
+    programs = min(_tiles(workload, config), sm_count(workload) * int(config["programs_per_sm"]))
+    constants = {"COLS": block_cols(workload), "STAGES": int(config["num_stages"])}
+    return _launch(persistent_kernel, workload, config, programs, constants)
 
 
 def sweep(workload: Workload, config: Config) -> TritonLaunch:
     """One program for every `rows_per_program` rows, two sweeps each."""
-    load, store, keep = policies(config)
-    return _launch(sweep_kernel, workload, config, {"BLOCK": int(config["block"]), "KEEP": keep, "LOAD": load, "STORE": store})
+    constants = {"BLOCK": int(config["block"]), "KEEP": policies(config)[2]}
+    return _launch(sweep_kernel, workload, config, _tiles(workload, config), constants)
 
 
-def _launch(function: Any, workload: Workload, config: Config, constants: dict[str, Any]) -> TritonLaunch:
-    view, together = row_view(workload), int(config["rows_per_program"])
+def _tiles(workload: Workload, config: Config) -> int:
+    return int(triton.cdiv(workload.dim("rows"), int(config["rows_per_program"])))
+
+
+def _launch(function: Any, workload: Workload, config: Config, programs: int, constants: dict[str, Any]) -> TritonLaunch:
+    view, (load, store, _) = row_view(workload), policies(config)
     rows, cols, stride = view.rows, view.cols_units, view.stride_units
+    shared = {"UNIT": view.unit, "ROWS": int(config["rows_per_program"]), "LOAD": load, "STORE": store, "PDL": overlaps(config)}
 
     def arguments(outputs: tuple[Tensor, ...], x: Tensor) -> tuple[Any, ...]:
         return outputs[0], x, rows, cols, stride
 
-    grid = (triton.cdiv(rows, together), 1, 1)
-    return TritonLaunch(function, grid, arguments, {**constants, "ROWS": together, "UNIT": view.unit}, num_warps=int(config["num_warps"]))
+    return TritonLaunch(
+        function, (programs, 1, 1), arguments, {**constants, **shared}, num_warps=int(config["num_warps"]), pdl=overlaps(config)
+    )

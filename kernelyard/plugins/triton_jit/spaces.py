@@ -45,10 +45,6 @@ def _rows_exist(config: Config, workload: Workload) -> bool:
     return config["rows_per_program"] == 1 or int(config["rows_per_program"]) < 2 * workload.dim("rows")
 
 
-def _loads_are_wide(config: Config, workload: Workload) -> bool:
-    return 4 <= int(config["block"]) / (32 * int(config["num_warps"])) <= 64
-
-
 SPILLS = f"a thread would hold more than {MOST_PER_THREAD} elements and spill registers"
 SPILLS_IN_LOOP = f"a thread would hold more than {MOST_IN_LOOP} elements beside what a loop carries and spill registers"
 IDLE = "a thread would hold fewer than 4 elements: most of the warps idle"
@@ -96,14 +92,4 @@ PERSISTENT = ConfigSpace(
     ),
     (Constraint(_persistent_fits, SPILLS_IN_LOOP), Constraint(_row_busy, IDLE), PADDED),
     defaults.persistent,
-)
-
-STREAM = ConfigSpace(
-    (
-        Parameter("block", (512, 1024, 2048, 4096, 8192, 16384), "elements a program: 512 keeps a small call on every multiprocessor"),
-        Parameter("num_warps", (2, 4, 8, 16), "threads for the block: one to eight 16-byte loads of each input a thread"),
-        Parameter("hint", ("stream", "none"), "'stream' marks everything evict_first: nothing is read twice"),
-    ),
-    (Constraint(_loads_are_wide, "a thread would hold under 4 or over 64 elements"),),
-    defaults.stream,
 )

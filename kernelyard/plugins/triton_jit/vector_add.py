@@ -15,39 +15,82 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from kernelyard.plugins.triton_jit.launch import policies
+from kernelyard.plugins.triton_jit.launch import policies, sm_count
+from kernelyard.plugins.triton_jit.overlap import begin, overlaps
 from kernelyard.registry.backend import TritonLaunch
 from kernelyard.registry.spec import Config, Workload
 
 
 @triton.jit(do_not_specialize=["n"])
 def stream_kernel(
-    out_ptr, a_ptr, b_ptr, n, BLOCK: tl.constexpr, WIDE: tl.constexpr, LOAD: tl.constexpr, STORE: tl.constexpr
+    out_ptr, a_ptr, b_ptr, n, BLOCK: tl.constexpr, WIDE: tl.constexpr, LOAD: tl.constexpr, STORE: tl.constexpr, PDL: tl.constexpr
 ):  # fmt: skip
     """One block; its mask only where the array ends inside it."""
+    begin(PDL)
     start = tl.program_id(0)
     if WIDE:
         start = start.to(tl.int64)
     start = start * BLOCK
-    index = start + tl.arange(0, BLOCK)
     if start + BLOCK <= n:
+        index = start + tl.arange(0, BLOCK)
         a = tl.load(a_ptr + index, eviction_policy=LOAD).to(tl.float32)
         b = tl.load(b_ptr + index, eviction_policy=LOAD).to(tl.float32)
         tl.store(out_ptr + index, (a + b).to(out_ptr.dtype.element_ty), eviction_policy=STORE)
     else:
-        inside = index < n
-        a = tl.load(a_ptr + index, mask=inside, other=0.0).to(tl.float32)
-        b = tl.load(b_ptr + index, mask=inside, other=0.0).to(tl.float32)
-        tl.store(out_ptr + index, (a + b).to(out_ptr.dtype.element_ty), mask=inside)
+        _remainder(out_ptr, a_ptr, b_ptr, start, n, BLOCK)
+
+
+@triton.jit(do_not_specialize=["n"])
+def persistent_kernel(
+    out_ptr, a_ptr, b_ptr, n, BLOCK: tl.constexpr, WIDE: tl.constexpr, LOAD: tl.constexpr, STORE: tl.constexpr, PDL: tl.constexpr,
+    STAGES: tl.constexpr,
+):  # fmt: skip
+    """Every grid-th full block, without masks; what remains is the last program's."""
+    begin(PDL)
+    blocks = n // BLOCK
+    for block in tl.range(tl.program_id(0), blocks, tl.num_programs(0), num_stages=STAGES):
+        start = block
+        if WIDE:
+            start = start.to(tl.int64)
+        index = start * BLOCK + tl.arange(0, BLOCK)
+        a = tl.load(a_ptr + index, eviction_policy=LOAD).to(tl.float32)
+        b = tl.load(b_ptr + index, eviction_policy=LOAD).to(tl.float32)
+        tl.store(out_ptr + index, (a + b).to(out_ptr.dtype.element_ty), eviction_policy=STORE)
+    if tl.program_id(0) == tl.num_programs(0) - 1:
+        _remainder(out_ptr, a_ptr, b_ptr, blocks * BLOCK, n, BLOCK)
+
+
+@triton.jit
+def _remainder(out_ptr, a_ptr, b_ptr, start, n, BLOCK: tl.constexpr):
+    """The last block, where the array ends inside it."""
+    index = start + tl.arange(0, BLOCK)
+    inside = index < n
+    a = tl.load(a_ptr + index, mask=inside, other=0.0).to(tl.float32)
+    b = tl.load(b_ptr + index, mask=inside, other=0.0).to(tl.float32)
+    tl.store(out_ptr + index, (a + b).to(out_ptr.dtype.element_ty), mask=inside)
 
 
 def stream(workload: Workload, config: Config) -> TritonLaunch:
     """One program a block."""
+    return _launch(stream_kernel, workload, config, _blocks(workload, config), {})
+
+
+def persistent(workload: Workload, config: Config) -> TritonLaunch:
+    """`programs_per_sm` programs on each multiprocessor, or one a block where there are fewer."""
+    programs = min(_blocks(workload, config), sm_count(workload) * int(config["programs_per_sm"]))
+    return _launch(persistent_kernel, workload, config, programs, {"STAGES": int(config["num_stages"])})
+
+
+def _blocks(workload: Workload, config: Config) -> int:
+    return int(triton.cdiv(workload.dim("n"), int(config["block"])))
+
+
+def _launch(function: Any, workload: Workload, config: Config, programs: int, more: dict[str, Any]) -> TritonLaunch:
     n, block = workload.dim("n"), int(config["block"])
     load, store, _ = policies(config)
+    constants = {"BLOCK": block, "WIDE": n + block > 2**31 - 1, "LOAD": load, "STORE": store, "PDL": overlaps(config), **more}
 
     def arguments(outputs: tuple[Tensor, ...], a: Tensor, b: Tensor) -> tuple[Any, ...]:
         return outputs[0], a, b, n
 
-    constants = {"BLOCK": block, "WIDE": n + block > 2**31 - 1, "LOAD": load, "STORE": store}
-    return TritonLaunch(stream_kernel, (triton.cdiv(n, block), 1, 1), arguments, constants, num_warps=int(config["num_warps"]))
+    return TritonLaunch(function, (programs, 1, 1), arguments, constants, num_warps=int(config["num_warps"]), pdl=overlaps(config))
