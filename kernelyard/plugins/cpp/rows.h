@@ -36,7 +36,7 @@ inline void by_type(const TensorView& t, const char* name, F f) {
   TVM_FFI_THROW(TypeError) << name << " must be float32, bfloat16 or float16";
 }
 
-// (..., cols) as rows: leading dimensions merged where the strides allow it, walked by index where they don't. 64-bit throughout.
+// (..., cols) as rows, a single number as a row of one: leading dimensions merged where the strides allow it, walked by index where they don't. 64-bit throughout.
 struct Rows {
   static constexpr int kMost = 64;  // as many as torch has
   int64_t count = 1, cols = 1;
@@ -45,8 +45,9 @@ struct Rows {
 
   Rows(const TensorView& t, const char* name) {
     const int last = t.ndim() - 1;
-    if (last < 0 || last > kMost) TVM_FFI_THROW(ValueError) << name << " must have 1 to " << kMost << " dimensions";
+    if (last > kMost) TVM_FFI_THROW(ValueError) << name << " must have at most " << kMost << " dimensions";
     if (t.device().device_type != kDLCPU) TVM_FFI_THROW(ValueError) << name << " must be on the CPU";
+    if (last < 0) return;
     cols = t.size(last);
     for (int i = 0; i < last; ++i) count *= t.size(i);
     if (count * cols != 0 && cols > 1 && t.stride(last) != 1) {
@@ -63,6 +64,12 @@ struct Rows {
         strides[dims++] = stride;
       }
     }
+  }
+
+  bool strides_divide_by(int64_t n) const {
+    bool all = true;
+    for (int i = 0; i < dims; ++i) all = all && strides[i] % n == 0;
+    return all;
   }
 
   int64_t offset(int64_t row) const {  // in elements
@@ -101,7 +108,10 @@ inline void spread(int64_t count, int64_t threads, int64_t chunk, Body body) {
   for (int64_t b = 0; b < blocks; ++b) body(b * chunk, (b + 1) * chunk < count ? (b + 1) * chunk : count);
 }
 
-// At least n floats on a cache line's boundary, kept by the thread that asked and reused by its next call.
+enum class Scratch { row, weight, partials };
+
+// At least n floats on a cache line's boundary, one buffer for each use, kept by the thread that asked and reused by its next call.
+template <Scratch Use>
 inline float* scratch(int64_t n) {
   struct Free {
     void operator()(float* p) const { std::free(p); }
@@ -112,7 +122,7 @@ inline float* scratch(int64_t n) {
     const size_t bytes = (static_cast<size_t>(n) * sizeof(float) + 63) / 64 * 64;
     buffer.reset(static_cast<float*>(std::aligned_alloc(64, bytes)));
     size = buffer ? n : 0;
-    if (!buffer) TVM_FFI_THROW(RuntimeError) << "no memory for a row of " << n << " floats";
+    if (!buffer) TVM_FFI_THROW(RuntimeError) << "no memory for " << n << " floats";
   }
   return buffer.get();
 }

@@ -1,32 +1,10 @@
-// What both softmax kernels mean by an exponential, and how a row without a finite maximum is shifted.
+// What both softmax kernels share: a row's maximum, and how a row without a finite one is shifted.
 #pragma once
 
-#include "rows.h"
+#include "exponential.h"
+#include "sweeps.h"
 
 namespace ky {
-
-// exp(x) for x <= 0, within 2 units in the last place, subnormal results included; exp(-inf) = 0, exp(NaN) = NaN.
-// x = n ln2 + r with |r| <= ln2 / 2, then 2^n * p(r). Source: Cephes expf (Moshier), the polynomial of degree 7.
-inline vf exp_of_nonpositive(vf x) {
-  const float magic = 12582912.0f;  // 1.5 * 2^23: adding it rounds to an integer, which stands in the low bits
-  const vf v = x < -104.0f ? splat(-104.0f) : x;  // exp(-104) rounds to 0; a NaN compares false and stays
-  const vf shifted = v * 1.44269504088896341f + magic;
-  const vf n = shifted - magic;
-  const vf r = (v - n * 0.693359375f) - n * -2.12194440e-4f;
-  vf p = r * 1.9875691500e-4f + 1.3981999507e-3f;
-  p = p * r + 8.3334519073e-3f;
-  p = p * r + 4.1665795894e-2f;
-  p = p * r + 1.6666665459e-1f;
-  p = p * r + 5.0000001201e-1f;
-  p = p * (r * r) + (r + 1.0f);
-#if defined(KY_AVX512)
-  return (vf)_mm512_scalef_ps((__m512)p, (__m512)n);
-#else
-  const vi whole = bits_as<vi>(shifted) - bits_as<vi>(splat(magic));
-  const vi half = whole >> 1;  // 2^-150 is no float, two factors of it are
-  return p * bits_as<vf>((half + 127) << 23) * bits_as<vf>((whole - half + 127) << 23);
-#endif
-}
 
 // The largest of a row, NaNs passed over: they come back through the sum.
 template <class T, int Unroll>

@@ -1,4 +1,4 @@
-"""Entries of the C++ softmax kernels; the algorithms are told in softmax_onepass.cpp and softmax_online.cpp."""
+"""Entries of the C++ softmax kernels; the algorithms are told in softmax_onepass.cpp, softmax_online.cpp and softmax_backward.cpp."""
 
 from __future__ import annotations
 
@@ -19,6 +19,16 @@ def onepass(workload: Workload, config: Config) -> NativeSource:
 def online(workload: Workload, config: Config) -> NativeSource:
     """Maximum and sum in one sweep, exponentials again in the second."""
     return _source("softmax_online.cpp", config, "block")
+
+
+def backward(workload: Workload, config: Config) -> NativeSource:
+    """The gradient, from the result."""
+    tunables = tuple(int(config[name]) for name in ("threads", "rows_per_task", "streaming", "prefetch"))
+
+    def arguments(outputs: tuple[Any, ...], dy: Any, y: Any) -> tuple[Any, ...]:
+        return (outputs[0], dy, y, *tunables)
+
+    return NativeSource(("softmax_backward.cpp",), "softmax_backward", arguments, flags=FLAGS)
 
 
 def _source(file: str, config: Config, own: str) -> NativeSource:

@@ -68,7 +68,7 @@ void softmax(TensorView y, TensorView x, int64_t threads, int64_t chunk, int64_t
     const auto raise = unroll >= 4 ? exponentials<T, 4> : unroll >= 2 ? exponentials<T, 2> : exponentials<T, 1>;
     const auto scale = streaming ? scale_row<T, true> : scale_row<T, false>;
     spread(from.count, threads, chunk, [&](int64_t begin, int64_t end) {
-      float* e = scratch(cols + kLanes);
+      float* e = scratch<Scratch::row>(cols + kLanes);
       for (int64_t row = begin; row < end; ++row) {
         const T* source = in + from.offset(row);
         const T* next = prefetch && row + 1 < end ? in + from.offset(row + 1) : nullptr;

@@ -5,25 +5,13 @@
 // Bound      Memory, from a few hundred KiB on. A plain store reads the line it overwrites, so 4 * n * size bytes move; `streaming` stores
 //            spare that and leave the output out of the caches: 1.9x on 2^20 elements, a loss of 1.5x on 65536.
 // Not tried  Software prefetch: the hardware follows three streams without help.
-#include "rows.h"
+#include "pieces.h"
 
 namespace ky {
 
-constexpr int64_t kPiece = 1024;
-
 template <class T, bool Stream>
 void add(T* y, const T* a, const T* b, int64_t n) {
-  int64_t i = 0;
-  if (Stream) {
-    const int64_t head = until_aligned(y);
-    if ((i = head < n ? head : n) > 0) store_some(y, load_some(a, i, 0.0f) + load_some(b, i, 0.0f), i);
-  }
-#pragma GCC unroll 4
-  for (; i + kLanes <= n; i += kLanes) {
-    const vf v = load(a + i) + load(b + i);
-    if (Stream) stream(y + i, v); else store(y + i, v);
-  }
-  if (i < n) store_some(y + i, load_some(a + i, n - i, 0.0f) + load_some(b + i, n - i, 0.0f), n - i);
+  sweep(head_of<Stream>(y), n, [&](int64_t i, auto part) KY_INLINE { put<Stream>(y + i, load(a + i, part) + load(b + i, part), part); });
 }
 
 inline void contiguous(const TensorView& t, const char* name) {
