@@ -6,6 +6,7 @@ the gradient that came back for it; without dr nothing is added. See rmsnorm_bac
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -44,7 +45,7 @@ def reference(dy: Tensor, dr: Tensor | None, r: Tensor, w: Tensor | None, eps: f
     rstd = torch.rsqrt(r.square().mean(-1, keepdim=True) + eps)
     scaled, normal = dy if w is None else dy * (w.to(r.dtype) + offset), r * rstd
     dx = rstd * (scaled - normal * (scaled * normal).mean(-1, keepdim=True))
-    dw = r.new_empty(0) if w is None else (dy * normal).reshape(-1, r.shape[-1]).sum(0)
+    dw = r.new_empty(0) if w is None else (dy * normal).reshape(math.prod(r.shape[:-1]), r.shape[-1]).sum(0)
     return (dx if dr is None else dx + dr), dw
 
 

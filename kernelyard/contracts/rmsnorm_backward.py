@@ -12,6 +12,7 @@ Casting. 'llama' has the very formula of 'fp32': a rounding has no derivative, a
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -49,7 +50,7 @@ def reference(dy: Tensor, x: Tensor, w: Tensor | None, eps: float, offset: float
     rstd = torch.rsqrt(x.square().mean(-1, keepdim=True) + eps)
     scaled, normal = dy if w is None else dy * (w.to(x.dtype) + offset), x * rstd
     dx = rstd * (scaled - normal * (scaled * normal).mean(-1, keepdim=True))
-    return dx, x.new_empty(0) if w is None else (dy * normal).reshape(-1, x.shape[-1]).sum(0)
+    return dx, x.new_empty(0) if w is None else (dy * normal).reshape(math.prod(x.shape[:-1]), x.shape[-1]).sum(0)
 
 
 def empty(dy: Tensor, x: Tensor, w: Tensor | None, eps: float, offset: float, casting: str) -> tuple[Tensor, ...]:
@@ -88,7 +89,7 @@ def _of_the_weight(workload: Workload) -> Tolerance:
         1.01 * rounding + accumulated,
         cancelled,
         f"one rounding to {dtype} of {rounding:.1e}, and {accumulated:.1e} for a float32 sum over {rows} rows in any order (sqrt of the "
-        f"length) and that of {cols} squares; absolute, {cancelled:.1e}: terms of size 1 and of either sign, added one after the other",
+        f"length) and that of {cols} squares; absolute, {cancelled:.1e}: terms of size 1 that cancel, added one after the other",
         1,
     )
 

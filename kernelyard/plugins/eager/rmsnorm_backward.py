@@ -6,6 +6,7 @@ timed against. Autograd has kept the reciprocal of the root for it; here it is m
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import torch
@@ -38,7 +39,7 @@ def gradients(dy: Tensor, x: Tensor, w: Tensor | None, eps: float, offset: float
     normal = x32 * rstd
     scaled = dy32 if w is None else dy32 * (w.to(torch.float32) + offset)
     dx = rstd * (scaled - normal * (scaled * normal).mean(-1, keepdim=True))
-    dw = x.new_empty(0) if w is None else (dy32 * normal).reshape(-1, x.shape[-1]).sum(0).to(w.dtype)
+    dw = x.new_empty(0) if w is None else (dy32 * normal).reshape(math.prod(x.shape[:-1]), x.shape[-1]).sum(0).to(w.dtype)
     return dx, dw
 
 
