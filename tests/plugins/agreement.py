@@ -14,14 +14,14 @@ from typing import Any
 
 import torch
 
-from kernelyard.contracts import RMSNORM, SOFTMAX, VECTOR_ADD
+from kernelyard.contracts import plugin as contracts
 from kernelyard.registry.discovery import Plugin
 from kernelyard.registry.kernel import Kernel
 from kernelyard.registry.lazy import load
 from kernelyard.registry.op import Op
-from kernelyard.registry.spec import Config, Workload
+from kernelyard.registry.spec import Config, Tolerance, Workload
 
-OPS: Mapping[str, Op] = {op.name: op for op in (VECTOR_ADD, SOFTMAX, RMSNORM)}
+OPS: Mapping[str, Op] = {op.name: op for op in contracts.ops}
 PLUGINS = ("eager", "compiled", "triton_jit", "cuda")
 NAN, INF = float("nan"), float("inf")
 Case = tuple[str, Op, tuple[Any, ...]]
@@ -53,8 +53,12 @@ def matrix_cases(op: Op, matrix: str, device: str, stride: int = 1) -> Iterator[
 
 def special_cases(op: Op, device: str) -> Iterator[Case]:
     """Values and arguments that no matrix holds: dead rows, NaN, weights of another kind, rows past a grid, rows past a block."""
-    for name, args in {"vector_add": _sums, "softmax": _softmaxes, "rmsnorm": _norms}[op.name]():
+    for name, args in SPECIAL.get(op.name, _none)():
         yield name, op, tuple(a.to(device) if isinstance(a, torch.Tensor) else a for a in args)
+
+
+def _none() -> Iterator[tuple[str, tuple[Any, ...]]]:
+    yield from ()
 
 
 def _sums() -> Iterator[tuple[str, tuple[Any, ...]]]:
@@ -92,6 +96,35 @@ def _norms() -> Iterator[tuple[str, tuple[Any, ...]]]:
     yield "an int for eps and offset", (torch.randn(3, 16), torch.randn(16), 1, 0, "fp32")
 
 
+def _norm_gradients() -> Iterator[tuple[str, tuple[Any, ...]]]:
+    for dtype, weight in ((torch.bfloat16, torch.float32), (torch.float32, torch.bfloat16), (torch.bfloat16, None)):
+        w = None if weight is None else (1 + 0.3 * torch.randn(130)).to(weight)
+        yield f"x {dtype} w {weight}", (torch.randn(300, 130).to(dtype), torch.randn(300, 130).to(dtype), w, 0.1, 1.0, "fp32")
+    yield "a NaN in one row", (torch.ones(3, 64), torch.tensor([1.0, NAN, 2.0]).repeat_interleave(64).view(3, 64), torch.ones(64), 0.1, 0.0, "fp32")
+    yield "65537 columns", (torch.randn(2, 65537).bfloat16(), torch.randn(2, 65537).bfloat16(), torch.ones(65537).bfloat16(), 0.1, 0.0, "fp32")
+    yield "one dimension", (torch.randn(77), torch.randn(77), torch.randn(77), 0.1, 0.0, "fp32")
+    every_other = torch.randn(9, 4, 40)[:, 1]
+    yield "rows apart, each tensor its own", (every_other, torch.randn(9, 40), torch.randn(40), 0.1, 0.0, "fp32")
+
+
+def _added_gradients() -> Iterator[tuple[str, tuple[Any, ...]]]:
+    for name, (dy, x, *rest) in _norm_gradients():
+        yield f"{name}, with dr", (dy, torch.randn(x.shape).to(x.dtype), x, *rest)
+        yield f"{name}, without dr", (dy, None, x, *rest)
+
+
+def _added_norms() -> Iterator[tuple[str, tuple[Any, ...]]]:
+    for name, (x, *rest) in _norms():
+        yield name, (x, torch.randn(x.shape).to(x.dtype), *rest)
+    yield "rows apart, each tensor its own", (torch.randn(9, 4, 40)[:, 1], torch.randn(9, 2, 40)[:, 1], torch.randn(40), 0.1, 0.0, "fp32")
+
+
+SPECIAL = {
+    "vector_add": _sums, "softmax": _softmaxes, "rmsnorm": _norms, "rmsnorm_backward": _norm_gradients,
+    "add_rmsnorm": _added_norms, "add_rmsnorm_backward": _added_gradients,
+}  # fmt: skip
+
+
 def accepts(kernel: Kernel, workload: Workload) -> bool:
     """Whether it is in the kernel's envelope, leaving aside that a check may be on a device it does not serve."""
     return bool(replace(kernel.support, devices=(*kernel.support.devices, workload.device)).fits(workload))
@@ -113,25 +146,37 @@ def fault(kernel: Kernel, case: Case, config: Config | None = None) -> str:
         for output in outputs:
             output.fill_(NAN)
         executable.into(outputs, *args)
-        out = outputs[0]
+        out = outputs
     if any(isinstance(a, torch.Tensor) and not torch.equal(a.nan_to_num(), b.nan_to_num()) for a, b in zip(args, before, strict=True)):
         return "an input was changed"
     return difference(out, op, workload, args)
 
 
-def difference(out: torch.Tensor, op: Op, workload: Workload, args: tuple[Any, ...]) -> str:
-    """Empty where `out` is within the contract's tolerance of its reference."""
-    wide = [a.to(torch.float32) if isinstance(a, torch.Tensor) else a for a in args]
-    expected = op.reference(*wide).to(torch.float64)
-    if out.shape != expected.shape or str(out.dtype) != f"torch.{workload.dtype}" or not out.is_contiguous():
-        return f"gave {tuple(out.shape)} {out.dtype} strides {out.stride()}"
-    tolerance, actual = op.tolerance(workload), out.to(torch.float64)
+def difference(out: Any, op: Op, workload: Workload, args: tuple[Any, ...]) -> str:
+    """Empty where each output is within the contract's tolerance of its reference."""
+    wide = [a.to(torch.float64) if isinstance(a, torch.Tensor) and a.is_floating_point() else a for a in args]
+    outputs, likes = _tuple(out), op.empty(*args)
+    found = (
+        _apart(output, want.to(torch.float64), like, op.tolerance(workload).of(number))
+        for number, (output, want, like) in enumerate(zip(outputs, _tuple(op.reference(*wide)), likes, strict=True))
+    )
+    return "; ".join(f"output {number} {words}" for number, words in enumerate(found) if words)
+
+
+def _tuple(outputs: Any) -> tuple[torch.Tensor, ...]:
+    return (outputs,) if isinstance(outputs, torch.Tensor) else tuple(outputs)
+
+
+def _apart(out: torch.Tensor, expected: torch.Tensor, like: torch.Tensor, tolerance: Tolerance) -> str:
+    if out.shape != expected.shape or out.dtype != like.dtype or not out.is_contiguous():
+        return f"is {tuple(out.shape)} {out.dtype} strides {out.stride()}"
+    actual = out.to(torch.float64)
     same = (actual == expected) | (actual.isnan() & expected.isnan())
     wrong = ~(same | ((actual - expected).abs() <= tolerance.absolute + tolerance.relative * expected.abs()))
     if not bool(wrong.any()):
         return ""
     where = tuple(int(i) for i in wrong.nonzero()[0])
-    return f"{int(wrong.sum())} of {wrong.numel()} wrong; at {where} {actual[where].item()!r}, not {expected[where].item()!r}"
+    return f"has {int(wrong.sum())} of {wrong.numel()} wrong; at {where} {actual[where].item()!r}, not {expected[where].item()!r}"
 
 
 def faults(kernel: Kernel, matrix: str, device: str, stride: int = 1, special: bool = True) -> dict[str, Any]:
@@ -141,9 +186,10 @@ def faults(kernel: Kernel, matrix: str, device: str, stride: int = 1, special: b
     if special:
         cases += [case for case in special_cases(op, device) if accepts(kernel, op.workload_of(case[2]))]
     found = {case[0]: text for case in cases if (text := fault(kernel, case))}
-    if special and kernel.name == "triton.persistent":
+    if special and (kernel.op, kernel.name) == ("rmsnorm", "triton.persistent"):
         rows = torch.randn(2 * 132 + 1, 40, device=device)
         one_by_one = {"rows_per_program": 1, "num_warps": 1, "hint": "none", "programs_per_sm": 1, "num_stages": 2}
+        one_by_one |= {"weight": "held", "overlap": False}
         case = ("one row more than twice the grid", op, (rows, torch.randn(40, device=device), 1e-6, 0.0, "fp32"))
         found |= {case[0]: text} if (text := fault(kernel, case, one_by_one)) else {}
     return {"cases": len(cases), "faults": found}

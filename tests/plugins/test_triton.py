@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from kernelyard.contracts import RMSNORM, SOFTMAX, VECTOR_ADD
+from kernelyard.contracts import plugin as contracts
 from kernelyard.errors import BuildFailed
 from kernelyard.plugins.triton_jit import plugin, probe
 from kernelyard.plugins.triton_jit.kernels import KERNELS
@@ -21,7 +22,7 @@ from kernelyard.registry.machine import installed
 from kernelyard.registry.op import Op, Point
 from kernelyard.registry.spec import YES, TensorSpec, Workload, no
 
-OPS = {op.name: op for op in (VECTOR_ADD, SOFTMAX, RMSNORM)}
+OPS = {op.name: op for op in contracts.ops}
 NAMES = [f"{k.op}/{k.name}" for k in KERNELS]
 LARGE = {"vector_add": [(1 << 24,), (1_000_003,)], "rows": [(16384, 4096), (2048, 32768), (1000, 4095)]}
 needs_triton = pytest.mark.skipif(not installed("triton"), reason="triton is not installed")

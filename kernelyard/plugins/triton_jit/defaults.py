@@ -34,7 +34,7 @@ def row(workload: Workload) -> Config:
     together = _power(_clamp(2048 // cols, 1, 16)) if rows > FEW_PROGRAMS else 1
     per_thread = 16 // size if rows <= FEW_PROGRAMS else 16 if workload.dim("cols") % 8 else 128 // size
     warps = _power(_clamp(together * cols // (32 * per_thread), 1, 32))
-    return {"rows_per_program": together, "num_warps": warps, "hint": "load"}
+    return {"rows_per_program": together, "num_warps": warps, "hint": "none"}
 
 
 def persistent(workload: Workload) -> Config:
@@ -48,7 +48,7 @@ def sweep(workload: Workload) -> Config:
     """Blocks of 16384 columns, 32 warps, one row a program: 97.5% of a copy at 32768 columns."""
     block = _clamp(block_cols(workload), 1024, 16384)
     if workload.device != "cpu":
-        return {"block": block, "rows_per_program": 1, "num_warps": _power(_clamp(block // 512, 2, 32)), "hint": "load"}
+        return {"block": block, "rows_per_program": 1, "num_warps": _power(_clamp(block // 512, 2, 32)), "hint": "none"}
     together = _together(workload.dim("rows"), MOST_IN_LOOP * 32 * 32 // block, 8)
     return {"block": block, "rows_per_program": together, "num_warps": _power(_clamp(together * block // 512, 2, 32)), "hint": "none"}
 

@@ -41,17 +41,20 @@ def shifted(workload: Workload) -> Config:
 
 
 def gradient_persistent(workload: Workload) -> Config:
-    """Two rows of 4096 columns and 8 warps, one program a multiprocessor; below 2048 columns tiles half as large, two programs."""
+    """Two rows of 4096 columns and 8 warps, one program a multiprocessor; below 2048 columns tiles half as large, two programs.
+
+    The interpreter adds one sum pairwise and two sums at once in sequence, which is less exact.
+    """
     cols, rows = block_cols(workload), workload.dim("rows")
     wide = cols >= 2048
-    elements = 8192 if wide else 4096
+    together = min((8192 if wide else 4096) // cols, -(-rows // MULTIPROCESSORS))
     if workload.device == "cpu":
-        elements = 32768
-    together = defaults._power(defaults._clamp(min(elements // cols, -(-rows // MULTIPROCESSORS)), 1, 64))
+        together = 32 * 32 * GRADIENT_PER_THREAD // cols
+    together = defaults._power(defaults._clamp(together, 1, 64))
     warps = defaults._power(defaults._clamp(together * cols // (32 * GRADIENT_PER_THREAD), 1, 32))
     return {
         "rows_per_program": together, "num_warps": warps, "programs_per_sm": 1 if wide else 2, "num_stages": 3 if cols <= 8192 else 2,
-        "sums": "joint", "hint": "none", "overlap": True,
+        "sums": "apart" if workload.device == "cpu" else "joint", "hint": "none", "overlap": True,
     }  # fmt: skip
 
 
@@ -69,8 +72,9 @@ def gradient_split(workload: Workload) -> Config:
     cols = block_cols(workload)
     block = defaults._clamp(cols, 1024, 4096)
     sums_block = defaults._clamp(cols, 1024, 8192)
+    warps = 16 if workload.device == "cpu" else 8
     return {
-        "block": block, "rows_per_program": 8192 // block, "num_warps": 8, "programs_per_sm": 1, "num_stages": 3,
+        "block": block, "rows_per_program": min(warps * 1024 // block, 8), "num_warps": warps, "programs_per_sm": 1, "num_stages": 3,
         "sums_block": sums_block, "sums_warps": defaults._clamp(sums_block // 512, 2, 16), "hint": "none", "overlap": True,
     }  # fmt: skip
 

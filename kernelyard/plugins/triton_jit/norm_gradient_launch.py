@@ -144,10 +144,11 @@ def _total(workload: Workload, config: Config, view: Rows, shares: int) -> Trito
     if not workload.has("w"):
         return None
     together = max(min(triton.next_power_of_2(max(shares, 1)), 256), 4)
-    constants = {"UNIT": view.unit, "WIDTH": view.width, "ROWS": together, "BLOCK": SHARE, "PDL": overlaps(config)}
+    block = 8192 if workload.device == "cpu" else SHARE  # the interpreter runs one program after the other
+    constants = {"UNIT": view.unit, "WIDTH": view.width, "ROWS": together, "BLOCK": block, "PDL": overlaps(config)}
 
     def arguments(outputs: tuple[Tensor, ...], *args: Any) -> tuple[Any, ...]:
         return outputs[1], outputs[2], shares, view.cols
 
-    grid = (triton.cdiv(view.cols * view.unit, SHARE), 1, 1)
+    grid = (triton.cdiv(view.cols * view.unit, block), 1, 1)
     return TritonLaunch(norm_gradient.total_kernel, grid, arguments, constants, num_warps=8, pdl=overlaps(config))
