@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from kernelyard.plugins.triton_jit import pointwise_defaults, spaces
-from kernelyard.plugins.triton_jit.defaults import MOST_IN_LOOP, block_cols
-from kernelyard.plugins.triton_jit.norms import OVERLAP
+from kernelyard.plugins.triton_jit.defaults import MOST_IN_LOOP, MOST_PER_THREAD, block_cols
+from kernelyard.plugins.triton_jit.norms import OVERLAP, rows_start_anywhere
 from kernelyard.plugins.triton_jit.pointwise_defaults import half_block
 from kernelyard.plugins.triton_jit.rows import DTYPES, rows_support, two_dimensions
 from kernelyard.registry.kernel import Kernel, Support
@@ -48,11 +48,19 @@ def _rows_in_flight(config: Config, workload: Workload) -> bool:
     return _in_flight(config, workload, _rows_tile(config, workload)) <= SHARED
 
 
+def _row_spread(config: Config, workload: Workload) -> bool:
+    return _rows_tile(config, workload) <= MOST_PER_THREAD * _threads(config)
+
+
 def _row_hints(workload: Workload) -> tuple[Config, ...]:
     """The neighbours of the default in warps: the axis that matters most."""
     default = pointwise_defaults.row(workload)
     near = [{**default, "num_warps": w} for w in (int(default["num_warps"]) // 2, 2 * int(default["num_warps"])) if 1 <= w <= 32]
     return tuple(config for config in near if all(rule.holds(config, workload) for rule in spaces.ROW.constraints))
+
+
+def _pairs_fit(config: Config, workload: Workload) -> bool:
+    return _rows_tile(config, workload) <= pointwise_defaults.PAIRS_PER_THREAD * _threads(config)
 
 
 CROWDED = f"the tiles in flight would take more than {SHARED >> 10} KiB of shared memory"
@@ -65,6 +73,19 @@ PERSISTENT = ConfigSpace(
         spaces.PADDED,
     ),
     pointwise_defaults.persistent,
+)  # fmt: skip
+PAIRS_MOST_COLS = 16384
+"""dy and y of 32768 columns spill 80 bytes a thread, with 16 warps and with 32."""
+PAIRS = Constraint(_pairs_fit, f"a thread would hold more than {pointwise_defaults.PAIRS_PER_THREAD} elements of dy and of y and spill")
+PAIRED_ROW = ConfigSpace(ROW.parameters, (PAIRS, Constraint(_rows_busy, spaces.IDLE), spaces.PADDED), pointwise_defaults.paired_row)
+PAIRED_PERSISTENT = ConfigSpace(PERSISTENT.parameters, (PAIRS, *PERSISTENT.constraints[1:]), pointwise_defaults.persistent)
+SHIFTED = ConfigSpace(
+    (
+        Parameter("rows_per_program", (1, 2, 4, 8), "rows of one kind, so many times 8 apart; with 8 half the GPU idles at 1000 rows"),
+        spaces.WARPS, spaces.HINT, OVERLAP,
+    ),
+    (Constraint(_row_spread, spaces.SPILLS), Constraint(_rows_busy, spaces.IDLE)),
+    pointwise_defaults.shifted,
 )  # fmt: skip
 
 # Elements ---------------------------------------------------------------------------------------------
@@ -139,20 +160,27 @@ HEADS = Support(("cuda",), DTYPES, most={"dim": 8192})
 FLAT = Support(("cuda",), DTYPES, contiguous=True)
 
 
-def _whole_rows(op: str) -> tuple[Kernel, ...]:
+def _row_kernels(op: str, most_cols: int, row: ConfigSpace, persistent: ConfigSpace, *files: str) -> tuple[Kernel, ...]:
     return (
         _kernel(
-            op, "row", "a tile of whole rows in registers, read once",
-            support=rows_support(spaces.ROW_MOST_COLS), space=ROW, priority=30, fallbacks=("triton.sweep",),
+            op, "row", "a tile of whole rows in registers, read once", files,
+            support=rows_support(most_cols), space=row, priority=30, fallbacks=("triton.sweep",),
         ),
         _kernel(
-            op, "persistent", "a fixed grid walks over rows, the next ones on their way to shared memory",
-            support=rows_support(spaces.ROW_MOST_COLS), space=PERSISTENT, priority=10, fallbacks=("triton.row",),
+            op, "persistent", "a fixed grid walks over rows, the next ones on their way to shared memory", files,
+            support=rows_support(most_cols), space=persistent, priority=10, fallbacks=("triton.row",),
         ),
         _kernel(
-            op, "sweep", "a sweep over a wide row for its sums, then one that writes, from L2",
+            op, "sweep", "a sweep over a wide row for its sums, then one that writes, from L2", files,
             support=rows_support(spaces.SWEEP_MOST_COLS), space=SWEEP, priority=20,
         ),
+    )  # fmt: skip
+
+
+def _shifted(op: str, most_cols: int, module: str, *files: str) -> Kernel:
+    return _kernel(
+        op, "shifted", "rows of one misalignment a program, 16 bytes at a time", ("rmsnorm_shifted.py", *files), module=module,
+        support=rows_support(most_cols, rows_start_anywhere), space=SHIFTED, priority=40, fallbacks=("triton.row",),
     )  # fmt: skip
 
 
@@ -166,8 +194,12 @@ def _gated(op: str) -> tuple[Kernel, ...]:
 
 
 KERNELS = (
-    *_whole_rows("softmax"),
+    *_row_kernels("softmax", spaces.ROW_MOST_COLS, ROW, PERSISTENT),
+    _shifted("softmax", spaces.ROW_MOST_COLS, "softmax_shifted", "softmax.py"),
+    *_row_kernels("softmax_backward", PAIRS_MOST_COLS, PAIRED_ROW, PAIRED_PERSISTENT, "rmsnorm_shifted.py", "softmax_shifted.py"),
+    _shifted("softmax_backward", PAIRS_MOST_COLS, "softmax_backward", "softmax_shifted.py"),
     *_gated("swiglu"),
+    *_gated("swiglu_backward"),
     _kernel(
         "rope", "tile", "a tile of tokens and heads, cosines and sines loaded once for its heads",
         support=HEADS, space=ROPE, priority=30,

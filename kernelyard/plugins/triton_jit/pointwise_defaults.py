@@ -6,15 +6,35 @@ from kernelyard.plugins.triton_jit import defaults
 from kernelyard.plugins.triton_jit.defaults import FEW_PROGRAMS, block_cols
 from kernelyard.registry.spec import DTYPE_BYTES, Config, Workload
 
+PAIRS_PER_THREAD = 64
+"""Elements of each of two tiles that a thread holds: 156 registers."""
+
 
 def row(workload: Workload) -> Config:
     """As rows of any op."""
-    return {**defaults.row(workload), "overlap": False}
+    return {**defaults.row(workload), "hint": "none", "overlap": False}
+
+
+def paired_row(workload: Workload) -> Config:
+    """As `row` with twice the threads, since each holds two tiles: 32 elements of each, one row and 4 warps at 4096 columns."""
+    config = row(workload)
+    per_thread = int(config["rows_per_program"]) * block_cols(workload) / (32 * int(config["num_warps"]))
+    return {**config, "num_warps": min(2 * int(config["num_warps"]), 32)} if per_thread > 32 else config
+
+
+def shifted(workload: Workload) -> Config:
+    """32 elements a thread; rows together as long as there are two programs a multiprocessor: 4 rows and 16 warps for 1000 rows of 4095."""
+    cols, rows = block_cols(workload), workload.dim("rows")
+    fit = max(32 * 32 * 32 // cols, 1)
+    wanted = _least_above(-(-rows // FEW_PROGRAMS)) if workload.device != "cpu" else 8
+    together = defaults._clamp(wanted, 1, min(fit, 8))
+    warps = defaults._power(defaults._clamp(together * cols // (32 * 32), 1, 32))
+    return {"rows_per_program": together, "num_warps": warps, "hint": "none", "overlap": False}
 
 
 def sweep(workload: Workload) -> Config:
     """As rows of any op."""
-    return {**defaults.sweep(workload), "overlap": False}
+    return {**defaults.sweep(workload), "hint": "none", "overlap": False}
 
 
 def persistent(workload: Workload) -> Config:

@@ -29,13 +29,13 @@ from kernelyard.registry.spec import Config, Workload
 
 
 @triton.jit
-def _finite(maximum):
+def finite(maximum):
     """0 in place of -inf, so that exp(-inf - maximum) is 0 and not NaN."""
     return tl.where(maximum == float("-inf"), 0.0, maximum)
 
 
 @triton.jit
-def _inverse(total):
+def reciprocal(total):
     """1 / total, and 0 for a row whose every exponential was 0."""
     return tl.where(total == 0.0, 0.0, 1.0 / tl.where(total == 0.0, 1.0, total))
 
@@ -53,8 +53,8 @@ def row_kernel(
     inside = (row < rows) & (column < cols)
     wide = row.to(tl.int64)
     x = tl.load(x_ptr + wide * (stride_units * UNIT) + column, mask=inside, other=float("-inf"), eviction_policy=LOAD).to(tl.float32)
-    power = tl.exp(x - _finite(tl.max(x, 1, keep_dims=True)))
-    y = power * _inverse(tl.sum(power, 1, keep_dims=True))
+    power = tl.exp(x - finite(tl.max(x, 1, keep_dims=True)))
+    y = power * reciprocal(tl.sum(power, 1, keep_dims=True))
     tl.store(y_ptr + wide * cols + column, y.to(y_ptr.dtype.element_ty), mask=inside, eviction_policy=STORE)
 
 
@@ -73,8 +73,8 @@ def persistent_kernel(
         inside = (row < rows) & (column < cols)
         wide = row.to(tl.int64)
         x = tl.load(x_ptr + wide * (stride_units * UNIT) + column, mask=inside, other=float("-inf"), eviction_policy=LOAD).to(tl.float32)
-        power = tl.exp(x - _finite(tl.max(x, 1, keep_dims=True)))
-        y = power * _inverse(tl.sum(power, 1, keep_dims=True))
+        power = tl.exp(x - finite(tl.max(x, 1, keep_dims=True)))
+        y = power * reciprocal(tl.sum(power, 1, keep_dims=True))
         tl.store(y_ptr + wide * cols + column, y.to(y_ptr.dtype.element_ty), mask=inside, eviction_policy=STORE)
 
 
@@ -98,11 +98,11 @@ def sweep_kernel(
         inside = (row < rows) & (column < cols)
         x = tl.load(x_row + column, mask=inside, other=float("-inf"), eviction_policy=KEEP).to(tl.float32)
         higher = tl.maximum(maximum, tl.max(x, 1, keep_dims=True))
-        shift = _finite(higher)
+        shift = finite(higher)
         total = total * tl.exp(maximum - shift) + tl.sum(tl.exp(x - shift), 1, keep_dims=True)
         maximum = higher
-    shift = _finite(maximum)
-    inverse = _inverse(total)
+    shift = finite(maximum)
+    inverse = reciprocal(total)
     for start in range(0, cols, BLOCK):
         column = start + tl.arange(0, BLOCK)[None, :]
         inside = (row < rows) & (column < cols)
