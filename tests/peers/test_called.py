@@ -41,12 +41,12 @@ def built(op: Op, kernel: Kernel, workload: Workload) -> Executable:
 
 
 def small(op: Op, kernel: Kernel) -> list[Workload]:
-    """Points of the correctness matrix that the kernel supports, spread over its meanings, layouts and dtypes."""
+    """Of the correctness matrix as the kernel supports it: one point of each meaning and layout, and a few more of the usual kind."""
     points = [p for p in op.matrix("correctness", "cpu").points if max(p.dims) <= 1024 and p.dims[0] <= (33 if p.statics else 7)]
-    fitting = [w for p in points if kernel.support.fits(replace(w := op.workload(p, "cpu"), device="cuda"))]
-    usual = [w for w in fitting if w.statics == fitting[0].statics and w[next(iter(w.shapes))].contiguous]
-    others = [w for w in fitting if w not in usual]
-    return usual[:: max(len(usual) // 4, 1)][:4] + others[:: max(len(others) // 5, 1)][:5]
+    fitting = [(p, w) for p in points if kernel.support.fits(replace(w := op.workload(p, "cpu"), device="cuda"))]
+    each = {(p.statics, p.layout): w for p, w in fitting}
+    usual = [w for p, w in fitting if not p.statics and p.layout == "contiguous"]
+    return [*usual[:: max(len(usual) // 3, 1)], *each.values()]
 
 
 @pytest.mark.parametrize("name", NAMES)
