@@ -30,7 +30,8 @@ template <bool kShifted>
 __global__ void __launch_bounds__(kThreads) normalise(
     T* out, const T* x, const W* w, int64_t rows, int cols, int64_t stride, float eps, float offset) {
   __shared__ float slots[ROWS][EACH][kSlots];
-  cluster_arrive();  // answered before the first write into another CTA, which must have started by then
+  __shared__ uint64_t barriers[1];
+  greet(barriers);
   depend();
   let_dependents_start();
   const int group = threadIdx.x / ROW_THREADS, thread = threadIdx.x % ROW_THREADS, mine = cluster_rank() * ROW_THREADS + thread;
@@ -79,11 +80,10 @@ __global__ void __launch_bounds__(kThreads) normalise(
     squares[k] = over_lanes<kLanes>(sum, Add());
   }
   if constexpr (kSlots > 1) {
-    cluster_wait();
+    meet();
 #pragma unroll
-    for (int k = 0; k < EACH; ++k) publish(slots[group][k], thread / 32, squares[k]);
-    arrive();
-    await();
+    for (int k = 0; k < EACH; ++k) publish(slots[group][k], barriers, thread / 32, squares[k]);
+    await(barriers, 0);
 #pragma unroll
     for (int k = 0; k < EACH; ++k) squares[k] = gather<kSlots>(slots[group][k], Add());
   }

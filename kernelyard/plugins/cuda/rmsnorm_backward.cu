@@ -29,8 +29,6 @@ struct Stage {
 };
 static_assert(sizeof(Stage) == kStage);
 
-__device__ __forceinline__ uint32_t shared_address(const void* p) { return static_cast<uint32_t>(__cvta_generic_to_shared(p)); }
-
 __device__ __forceinline__ void copy16(uint4* to, const T* from) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared_address(to)), "l"(from) : "memory");
 }
@@ -76,7 +74,8 @@ __global__ void __launch_bounds__(ROW_THREADS, CTAS) walk(
   extern __shared__ uint4 dynamic[];
   __shared__ float2 slots[2][kSlots];
   Stage* stages = reinterpret_cast<Stage*>(dynamic);
-  cluster_arrive();  // answered before the first write into another CTA, which must have started by then
+  __shared__ uint64_t barriers[2];
+  greet(barriers);
   depend();
   const int mine = cluster_rank() * ROW_THREADS + threadIdx.x;
   const int64_t cluster = blockIdx.x / CLUSTER;
@@ -99,9 +98,9 @@ __global__ void __launch_bounds__(ROW_THREADS, CTAS) walk(
     }
     if (kShifted && edge >= 0) gain_beside = wide(load_element(w + edge)) + offset;
   }
-  cluster_wait();
+  meet();
 
-  int at = 0, parity = 0;
+  int at = 0, turn = 0;
   for (int64_t row = cluster; row < rows; row += step) {
     const int64_t ahead = row + (STAGES - 1) * step;
     const int next = at == 0 ? STAGES - 1 : at - 1;
@@ -132,11 +131,11 @@ __global__ void __launch_bounds__(ROW_THREADS, CTAS) walk(
     }
     sums = over_lanes<32>(sums, Add());
     if constexpr (kSlots > 1) {
-      publish(slots[parity], threadIdx.x / 32, sums);
-      arrive();
-      await();
-      sums = gather<kSlots>(slots[parity], Add());
-      parity ^= 1;  // the next row's writes may come while others still read this one's; two rows on, all have passed a barrier since
+      const int place = turn & 1;  // the next row's sums may come while others still add this one's; two rows on, all have sent one since
+      publish(slots[place], &barriers[place], threadIdx.x / 32, sums);
+      await(&barriers[place], turn >> 1 & 1);
+      sums = gather<kSlots>(slots[place], Add());
+      ++turn;
     }
 
     const float rstd = rsqrtf(sums.x / cols + eps), along = rstd * rstd * sums.y / cols;

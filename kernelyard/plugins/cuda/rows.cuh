@@ -5,8 +5,9 @@
 // rows lie as the input's where both are contiguous, so that stores are whole vectors too; else they go element by element. The weight
 // is then the one array whose vectors lie across: two neighbours are read (from L1) and shifted into one.
 //
-// A cluster. Warps write their sums into the shared memory of all CTAs of the cluster, one barrier of the cluster makes them visible,
-// and each warp adds them in one order: equal bits in all threads, run after run.
+// A cluster. Warps send their sums into the shared memory of all CTAs of the cluster (st.async), where an mbarrier counts the bytes, and
+// each warp adds them in one order: equal bits in all threads, run after run. A barrier of the cluster would do too, but its release is
+// a fence of the whole GPU (MEMBAR.ALL.GPU waits for the last row's stores) and its acquire empties L1 (CCTL.IVALL): once, at the start.
 // Loads are volatile and not .nc: with OVERLAP this grid starts before the last one ends, and nothing may be read before `depend`.
 //
 // Defines: ELEMENT (of x), WEIGHT (of w), ROW_THREADS (threads of a CTA for a row), CLUSTER, LOAD_CS, STORE_CS, OVERLAP.
@@ -90,18 +91,19 @@ __device__ __forceinline__ void store16(void* p, uint4 v) {
   }
 }
 
-template <typename E>
-__device__ __forceinline__ E load_element(const E* p) {
-  return *const_cast<const volatile E*>(p);
+__device__ __forceinline__ unsigned short load2(const void* p) {
+  unsigned short v;
+  asm volatile("ld.global.u16 %0, [%1];" : "=h"(v) : "l"(p));
+  return v;
 }
-template <>
-__device__ __forceinline__ __half load_element(const __half* p) {
-  return __ushort_as_half(*reinterpret_cast<const volatile unsigned short*>(p));
+// Not through a volatile pointer: that is a load at system scope, which passes L1 by.
+__device__ __forceinline__ float load_element(const float* p) {
+  float v;
+  asm volatile("ld.global.f32 %0, [%1];" : "=f"(v) : "l"(p));
+  return v;
 }
-template <>
-__device__ __forceinline__ __nv_bfloat16 load_element(const __nv_bfloat16* p) {
-  return __ushort_as_bfloat16(*reinterpret_cast<const volatile unsigned short*>(p));
-}
+__device__ __forceinline__ __half load_element(const __half* p) { return __ushort_as_half(load2(p)); }
+__device__ __forceinline__ __nv_bfloat16 load_element(const __nv_bfloat16* p) { return __ushort_as_bfloat16(load2(p)); }
 
 __device__ __forceinline__ unsigned beyond16(const void* p) { return static_cast<unsigned>(reinterpret_cast<uintptr_t>(p) & 15); }
 
@@ -240,52 +242,85 @@ __device__ __forceinline__ unsigned cluster_rank() {
 #endif
   return rank;
 }
-__device__ __forceinline__ void cluster_arrive() {
+__device__ __forceinline__ uint32_t shared_address(const void* p) { return static_cast<uint32_t>(__cvta_generic_to_shared(p)); }
+
+// The same place in the shared memory of another CTA of the cluster.
+__device__ __forceinline__ uint32_t over_there(const void* here, unsigned rank) {
+  uint32_t there = 0;
 #if CLUSTER > 1
-  asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+  asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(shared_address(here)), "r"(rank));
+#endif
+  return there;
+}
+// A write into another CTA that counts its bytes on a barrier there: no fence, which would wait for this thread's stores to global memory.
+__device__ __forceinline__ void send(float* slot, uint64_t* barrier, unsigned rank, float p) {
+#if CLUSTER > 1
+  asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.f32 [%0], %1, [%2];" ::"r"(over_there(slot, rank)), "f"(p),
+               "r"(over_there(barrier, rank)) : "memory");
 #endif
 }
-__device__ __forceinline__ void cluster_wait() {
+__device__ __forceinline__ void send(float2* slot, uint64_t* barrier, unsigned rank, float2 p) {
+#if CLUSTER > 1
+  asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v2.f32 [%0], {%1, %2}, [%3];" ::"r"(over_there(slot, rank)), "f"(p.x),
+               "f"(p.y), "r"(over_there(barrier, rank)) : "memory");
+#endif
+}
+__device__ __forceinline__ void make_barrier(uint64_t* barrier) {
+#if CLUSTER > 1
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(shared_address(barrier)) : "memory");
+#endif
+}
+__device__ __forceinline__ void expect(uint64_t* barrier, unsigned bytes) {
+#if CLUSTER > 1
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(barrier)), "r"(bytes) : "memory");
+#endif
+}
+__device__ __forceinline__ void wait_for(uint64_t* barrier, unsigned parity) {
+#if CLUSTER > 1
+  asm volatile(
+      "{\n"
+      ".reg .pred done;\n"
+      "again:\n"
+      "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
+      "@!done bra again;\n"
+      "}\n" ::"r"(shared_address(barrier)), "r"(parity) : "memory");
+#endif
+}
+
+// Makes the barriers of this CTA and says so to the cluster; answered by `meet`, before the first `send`.
+template <int kCount>
+__device__ __forceinline__ void greet(uint64_t (&barriers)[kCount]) {
+#if CLUSTER > 1
+  if (threadIdx.x == 0) {
+    for (int i = 0; i < kCount; ++i) make_barrier(&barriers[i]);
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+  }
+  __syncwarp();
+  asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
+#endif
+}
+__device__ __forceinline__ void meet() {
 #if CLUSTER > 1
   asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
 #endif
 }
 
-// Writes to the same place in the shared memory of another CTA of the cluster.
-__device__ __forceinline__ uint32_t over_there(const void* here, unsigned rank) {
-  uint32_t there = 0;
-#if CLUSTER > 1
-  asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(static_cast<uint32_t>(__cvta_generic_to_shared(here))), "r"(rank));
-#endif
-  return there;
-}
-__device__ __forceinline__ void put(float* here, unsigned rank, float p) {
-#if CLUSTER > 1
-  asm volatile("st.shared::cluster.f32 [%0], %1;" ::"r"(over_there(here, rank)), "f"(p) : "memory");
-#endif
-}
-__device__ __forceinline__ void put(float2* here, unsigned rank, float2 p) {
-#if CLUSTER > 1
-  asm volatile("st.shared::cluster.v2.f32 [%0], {%1, %2};" ::"r"(over_there(here, rank)), "f"(p.x), "f"(p.y) : "memory");
-#endif
-}
-
 constexpr int kSlots = CLUSTER * kWarps;
 
-// A warp's value to whoever adds up its row: kSlots of them here (no cluster) or in each CTA of the cluster.
+// A warp's value to all that add up its row: kSlots of them, here (no cluster) or in each CTA of the cluster.
 template <typename P>
-__device__ __forceinline__ void publish(P* slots, int warp_of_row, P p) {
+__device__ __forceinline__ void publish(P* slots, uint64_t* barrier, int warp_of_row, P p) {
   const int lane = threadIdx.x % 32;
   if constexpr (CLUSTER > 1) {
-    if (lane < CLUSTER) put(slots + cluster_rank() * kWarps + warp_of_row, lane, p);
-    __syncwarp();
+    if (threadIdx.x == 0) expect(barrier, kSlots * sizeof(P));
+    if (lane < CLUSTER) send(slots + cluster_rank() * kWarps + warp_of_row, barrier, lane, p);
   } else {
     if (lane == 0) slots[warp_of_row] = p;
   }
 }
-__device__ __forceinline__ void arrive() { cluster_arrive(); }
-__device__ __forceinline__ void await() {
-  if constexpr (CLUSTER > 1) cluster_wait(); else __syncthreads();
+// Until all of them are here; `parity` of the times that this barrier has been waited for.
+__device__ __forceinline__ void await(uint64_t* barrier, unsigned parity) {
+  if constexpr (CLUSTER > 1) wait_for(barrier, parity); else __syncthreads();
 }
 
 // Programmatic dependent launch ------------------------------------------------------------------------

@@ -38,7 +38,8 @@ struct Sum {
 template <bool kShifted>
 __global__ void __launch_bounds__(kThreads) softmax_rows(T* out, const T* x, int64_t rows, int cols, int64_t stride) {
   __shared__ float2 slots[ROWS][EACH][kSlots];
-  cluster_arrive();  // answered before the first write into another CTA, which must have started by then
+  __shared__ uint64_t barriers[1];
+  greet(barriers);
   depend();
   let_dependents_start();
   const int group = threadIdx.x / ROW_THREADS, thread = threadIdx.x % ROW_THREADS, mine = cluster_rank() * ROW_THREADS + thread;
@@ -84,11 +85,10 @@ __global__ void __launch_bounds__(kThreads) softmax_rows(T* out, const T* x, int
     parts[k] = {maximum, over_lanes<kLanes>(sum, Sum())};
   }
   if constexpr (kSlots > 1) {
-    cluster_wait();
+    meet();
 #pragma unroll
-    for (int k = 0; k < EACH; ++k) publish(slots[group][k], thread / 32, parts[k]);
-    arrive();
-    await();
+    for (int k = 0; k < EACH; ++k) publish(slots[group][k], barriers, thread / 32, parts[k]);
+    await(barriers, 0);
 #pragma unroll
     for (int k = 0; k < EACH; ++k) parts[k] = gather<kSlots>(slots[group][k], MergeParts());
   }
