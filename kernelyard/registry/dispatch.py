@@ -164,7 +164,7 @@ def _fit(table: Registry, kernel: Kernel, workload: Workload, pins: Pins, config
         if answer and pins.deterministic:
             answer = _deterministic(table, kernel, workload, tuned=config is not None)
         if not answer:
-            return answer, {}
+            return answer, kernel.space.default_for(workload) if answer.timed else {}
         config = kernel.space.default_for(workload) if config is None else config
         return kernel.space.allows(config, workload), config
     except Exception as error:

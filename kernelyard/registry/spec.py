@@ -71,10 +71,14 @@ def config_key(config: Config) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Whether something can be done. A no carries its reason in a sentence."""
+    """Whether something can be done. A no carries its reason in a sentence.
+
+    `timed` is part of a no to serving: the time is worth having beside those of kernels that may serve. See `timed_only`.
+    """
 
     yes: bool
     reason: str = ""
+    timed: bool = False
 
     def __post_init__(self) -> None:
         require(self.yes or bool(self.reason), "a no without a reason helps nobody: Answer(False, reason)")
@@ -89,6 +93,14 @@ YES = Answer(True)
 def no(reason: str) -> Answer:
     """A refusal, in one sentence that names the limit and the value met."""
     return Answer(False, reason)
+
+
+def timed_only(reason: str) -> Answer:
+    """A kernel's refusal of what it computes otherwise than the contract: bench and tune time it, unchecked, and it serves no call.
+
+    The last of its predicates to be asked, so that whatever can't run at all is refused before.
+    """
+    return Answer(False, f"{reason}: to time against, not to serve", timed=True)
 
 
 def contiguous_strides(shape: tuple[int, ...]) -> tuple[int, ...]:

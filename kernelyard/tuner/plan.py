@@ -11,7 +11,7 @@ from kernelyard.errors import KernelyardError, Unsupported
 from kernelyard.registry.kernel import Kernel
 from kernelyard.registry.op import Op
 from kernelyard.registry.registry import Registry
-from kernelyard.registry.spec import Config, Workload, config_key, digest
+from kernelyard.registry.spec import Answer, Config, Workload, config_key, digest, no
 from kernelyard.store.records import Entry
 from kernelyard.tuner.limits import TRIALS, WHOLE
 
@@ -72,12 +72,12 @@ def plan(
         reference = is_reference(kernel, op)
         if names is not None and kernel.name not in names and not reference:
             continue
-        reason = _refusal(registry, op, kernel, workload)
-        if reason and _is_baseline(registry, op, kernel, workload):
+        answer = _serves(registry, kernel, workload)
+        if answer.timed:
             unchoosable.add(kernel.name)
             references.append(kernel)
-        elif reason:
-            skipped[kernel.name] = reason
+        elif not answer:
+            skipped[kernel.name] = answer.reason
         elif reference:
             references.append(kernel)
         else:
@@ -90,18 +90,11 @@ def plan(
     return Plan(workload, tuple(searches), tuple(references), frozenset(unchoosable), skipped)
 
 
-def _refusal(registry: Registry, op: Op, kernel: Kernel, workload: Workload) -> str:
+def _serves(registry: Registry, kernel: Kernel, workload: Workload) -> Answer:
     try:
-        answer = registry.can_run(kernel, workload.device) and kernel.support.fits(workload)
+        return registry.can_run(kernel, workload.device) and kernel.support.fits(workload)
     except Exception as error:  # a plugin's probe or predicate
-        return f"its declaration raises {type(error).__name__}: {error}"
-    return answer.reason if not answer else ""
-
-
-def _is_baseline(registry: Registry, op: Op, kernel: Kernel, workload: Workload) -> bool:
-    """Plain torch that breaks the contract on purpose and so fits no workload: what users write today is worth a time."""
-    fallback = registry.by_op[op.name].get(op.fallback)
-    return fallback is not None and kernel.backend == fallback.backend and kernel.priority < 0 and not kernel.space.parameters
+        return no(f"its declaration raises {type(error).__name__}: {error}")
 
 
 def _refuse_unheeded(names: Sequence[str] | None, skipped: Mapping[str, str], workload: Workload) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -31,3 +32,10 @@ def test_energy_is_a_figure_or_the_reason_why_there_is_none(capsys: pytest.Captu
     assert run(["bench", "vector_add", "--kernel", "torch.eager", "--shape", "65536", "--seconds=0.1", "--device", "cpu", "--energy"]) == 0
     told = capsys.readouterr().out
     assert "uJ a call" in told or "no energy: " in told
+
+
+def test_a_kernel_that_breaks_the_contract_has_a_time_beside_those_that_keep_it(capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["bench", "softmax", "--kernel", "torch.plain", "--shape", "16x256", "--seconds", "0.1", "--device", "cpu", "--json"]
+    assert run(arguments) == 0
+    rows = {row["kernel"]: row for row in json.loads(capsys.readouterr().out)["rows"]}
+    assert rows["torch.plain"]["device_time_us"] > 0 and rows["torch.eager"]["device_time_us"] > 0

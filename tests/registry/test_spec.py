@@ -19,6 +19,8 @@ from kernelyard.registry.spec import (
     contiguous_strides,
     digest,
     dtype_name,
+    no,
+    timed_only,
 )
 
 law = settings(deadline=None)  # a shared machine stalls
@@ -42,6 +44,12 @@ def test_an_unknown_dtype_names_those_that_exist() -> None:
 def test_a_no_needs_a_reason() -> None:
     with pytest.raises(DeclarationError, match="without a reason"):
         Answer(False)
+
+
+def test_a_refusal_to_serve_may_leave_the_time_worth_having() -> None:
+    answer = timed_only("it rounds twice")
+    assert not answer and answer.timed and "it rounds twice: to time against" in answer.reason
+    assert not no("too wide").timed
 
 
 @pytest.mark.parametrize(

@@ -61,3 +61,18 @@ def test_winners_of_the_two_nearest_shapes_are_tried_early(toy: Path) -> None:
     others = [entry(20_000, 13, kernel="toy.other"), entry(20_000, 13, dtype="float16")]
     stored = [entry(10**6, 1), entry(10_000, 2), entry(25_000, 8), *others]
     assert near_configs(kernel, planned("many").workload, stored) == [{"work": 8}, {"work": 2}]
+
+
+def usual_plan(op: str, shape: tuple[int, ...]) -> Plan:
+    contract = registry.current().op(op)
+    return plan(registry.current(), contract, contract.workload(Point(shape, "float32")), None)
+
+
+def test_what_breaks_the_contract_is_timed_beside_the_others_and_never_chosen() -> None:
+    planned = usual_plan("softmax", (7, 64))
+    assert "torch.plain" in planned.unchoosable and "torch.plain" in {kernel.name for kernel in planned.references}
+
+
+def test_what_breaks_the_contract_and_can_not_run_here_is_skipped_with_the_reason() -> None:
+    planned = usual_plan("rmsnorm_backward", (7, 64))
+    assert "torch.plain" not in planned.unchoosable and "not on cpu" in planned.skipped["torch.plain"]

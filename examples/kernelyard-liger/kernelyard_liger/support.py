@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from kernelyard.registry.kernel import Support
-from kernelyard.registry.spec import YES, Answer, Workload, no
+from kernelyard.registry.spec import YES, Answer, Workload, no, timed_only
 
 DTYPES = ("float32", "bfloat16", "float16")
 HALF = ("bfloat16", "float16")
@@ -32,13 +32,13 @@ def has(name: str) -> Predicate:
     return given
 
 
-def timed_only(why: str, dtypes: tuple[str, ...] = DTYPES) -> Predicate:
-    """Refuses what Liger computes otherwise than the contract: it may be timed beside the others, and serves no call."""
+def breaks(why: str, dtypes: tuple[str, ...] = DTYPES) -> Predicate:
+    """What Liger computes otherwise than the contract, in these dtypes."""
 
-    def timed_only(workload: Workload) -> Answer:
-        return no(f"{why}: to time against, not to serve") if workload.dtype in dtypes else YES
+    def breaks_the_contract(workload: Workload) -> Answer:
+        return timed_only(why) if workload.dtype in dtypes else YES
 
-    return timed_only
+    return breaks_the_contract
 
 
 def half_style(workload: Workload) -> Answer:
@@ -64,12 +64,12 @@ NORM = _rows(one_row_stride)
 ADD_NORM = _rows(one_row_stride, has("w"))
 ADD_NORM_BACKWARD = _rows(one_row_stride, has("w"), has("dr"))
 # Liger copies what is not contiguous.
-SOFTMAX = _rows(timed_only("a row of all -inf becomes NaN, where the contract has zeros"), unit_last_stride=False)
+SOFTMAX = _rows(breaks("a row of all -inf becomes NaN, where the contract has zeros"), unit_last_stride=False)
 SOFTMAX_BACKWARD = _rows(
-    timed_only("products dy * y are rounded to 16 bits before they are summed, the contract sums in float32", HALF),
+    breaks("products dy * y are rounded to 16 bits before they are summed, the contract sums in float32", HALF),
     unit_last_stride=False,
 )
-SWIGLU = _rows(timed_only("silu(a) is rounded to 16 bits before the product, the contract rounds once", HALF), contiguous=True)
+SWIGLU = _rows(breaks("silu(a) is rounded to 16 bits before the product, the contract rounds once", HALF), contiguous=True)
 SWIGLU_BACKWARD = _rows(contiguous=True)
 ROPE = Support(
     ("cuda",),

@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable
 
 from kernelyard.registry.kernel import Support
-from kernelyard.registry.spec import DTYPE_BYTES, YES, Answer, Workload, no
+from kernelyard.registry.spec import DTYPE_BYTES, YES, Answer, Workload, no, timed_only
 
 DTYPES = ("float32", "bfloat16", "float16")
 MOST_COLS = 65536
@@ -65,13 +65,9 @@ def float32_rounding(workload: Workload) -> Answer:
     return YES if casting == "fp32" else no(f"quack has no casting '{casting}': it computes in float32 and rounds once")
 
 
-def timed_only(why: str) -> Predicate:
-    """Refuses what quack computes otherwise than the contract: it may be timed beside the others, and serves no call."""
-
-    def timed_only(workload: Workload) -> Answer:
-        return no(f"{why}: to time against, not to serve")
-
-    return timed_only
+def masked_rows(workload: Workload) -> Answer:
+    """No workload shows whether a row of it will be masked altogether."""
+    return timed_only("a row of all -inf becomes NaN, where the contract has zeros")
 
 
 def whole_heads(workload: Workload) -> Answer:
@@ -93,7 +89,7 @@ def _rows(*predicates: Predicate) -> Support:
 NORM = _rows(whole_words, vectors_in_place, float32_rounding)
 # In a gradient a rounding has no derivative: both castings are one formula.
 NORM_BACKWARD = _rows(whole_words, vectors_in_place, weight_no_wider)
-SOFTMAX = _rows(whole_vectors, vectors_in_place, timed_only("a row of all -inf becomes NaN, where the contract has zeros"))
+SOFTMAX = _rows(whole_vectors, vectors_in_place, masked_rows)
 SOFTMAX_BACKWARD = _rows(whole_vectors, vectors_in_place)
 ROPE = Support(
     ("cuda",),

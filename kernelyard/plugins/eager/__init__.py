@@ -13,23 +13,23 @@ from collections.abc import Callable
 from kernelyard.registry.backend import Backend
 from kernelyard.registry.discovery import Plugin
 from kernelyard.registry.kernel import Kernel, Support
-from kernelyard.registry.spec import Answer, Determinism, Workload, no
+from kernelyard.registry.spec import Answer, Determinism, Workload, timed_only
 
 HALF_AND_SINGLE = ("float32", "bfloat16", "float16")
 ANYWHERE = Support(devices=("cpu", "cuda"), dtypes=HALF_AND_SINGLE, unit_last_stride=False)
 
 
-def _timed_only(why: str) -> Callable[[Workload], Answer]:
+def _broken(why: str) -> Callable[[Workload], Answer]:
     """The refusal of a baseline that breaks the contract on values, which no workload shows."""
 
-    def timed_only(workload: Workload) -> Answer:
-        return no(f"{why}: a baseline to time against")
+    def breaks_the_contract(workload: Workload) -> Answer:
+        return timed_only(why)
 
-    return timed_only
+    return breaks_the_contract
 
 
 def _plain(op: str, summary: str, why: str, devices: tuple[str, ...] = ("cpu", "cuda")) -> Kernel:
-    support = Support(devices, HALF_AND_SINGLE, unit_last_stride=False, predicates=(_timed_only(why),))
+    support = Support(devices, HALF_AND_SINGLE, unit_last_stride=False, predicates=(_broken(why),))
     entry = f"kernelyard.plugins.eager.{op}:plain"
     return Kernel("torch.plain", op, "torch", summary, entry, support, priority=-2, determinism=Determinism.RUN_TO_RUN)
 
