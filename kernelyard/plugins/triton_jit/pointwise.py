@@ -74,6 +74,26 @@ PERSISTENT = ConfigSpace(
     ),
     pointwise_defaults.persistent,
 )  # fmt: skip
+PACKED_MOST = 128
+"""Elements a thread holds two to a register: 122 registers; with 256 it spills 184 bytes."""
+
+
+def _packed_fits(config: Config, workload: Workload) -> bool:
+    return _rows_tile(config, workload) <= PACKED_MOST * _threads(config)
+
+
+PACKED = ConfigSpace(
+    (
+        Parameter("rows_per_program", (1, 2), "it is for wide rows"),
+        Parameter("num_warps", (1, 2, 4, 8, 16, 32), "32768 columns: 32 registers a thread with 32, 64 with 16; either way two programs fit"),
+        spaces.HINT, OVERLAP,
+    ),
+    (
+        Constraint(_packed_fits, f"a thread would hold more than {PACKED_MOST} elements and spill registers"),
+        Constraint(_rows_busy, spaces.IDLE), spaces.PADDED,
+    ),
+    pointwise_defaults.packed,
+)  # fmt: skip
 PAIRS_MOST_COLS = 16384
 """dy and y of 32768 columns spill 80 bytes a thread, with 16 warps and with 32."""
 PAIRS = Constraint(_pairs_fit, f"a thread would hold more than {pointwise_defaults.PAIRS_PER_THREAD} elements of dy and of y and spill")
@@ -193,9 +213,15 @@ def _gated(op: str) -> tuple[Kernel, ...]:
     )  # fmt: skip
 
 
+HALVES = Support(("cuda",), ("bfloat16", "float16"), most={"cols": spaces.ROW_MOST_COLS, "rows": 2**31 - 128}, predicates=(two_dimensions,))
+
 KERNELS = (
     *_row_kernels("softmax", spaces.ROW_MOST_COLS, ROW, PERSISTENT),
     _shifted("softmax", spaces.ROW_MOST_COLS, "softmax_shifted", "softmax.py"),
+    _kernel(
+        "softmax", "packed", "whole rows in registers as they were loaded, two elements in each", ("softmax.py",), module="softmax_packed",
+        support=HALVES, space=PACKED, priority=15, fallbacks=("triton.row",),
+    ),
     *_row_kernels("softmax_backward", PAIRS_MOST_COLS, PAIRED_ROW, PAIRED_PERSISTENT, "rmsnorm_shifted.py", "softmax_shifted.py"),
     _shifted("softmax_backward", PAIRS_MOST_COLS, "softmax_backward", "softmax_shifted.py"),
     *_gated("swiglu"),

@@ -15,6 +15,12 @@ def row(workload: Workload) -> Config:
     return {**defaults.row(workload), "hint": "none", "overlap": False}
 
 
+def packed(workload: Workload) -> Config:
+    """32 elements a thread in 16 registers, so that programs overlap: one row and 32 warps at 32768 columns, two a multiprocessor."""
+    cols = block_cols(workload)
+    return {"rows_per_program": 1, "num_warps": defaults._power(defaults._clamp(cols // 1024, 1, 32)), "hint": "none", "overlap": False}
+
+
 def paired_row(workload: Workload) -> Config:
     """As `row` with twice the threads, since each holds two tiles: 32 elements of each, one row and 4 warps at 4096 columns."""
     config = row(workload)
