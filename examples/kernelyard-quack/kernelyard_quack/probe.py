@@ -18,11 +18,12 @@ LEAST_CAPABILITY = 90
 
 def probe(device: str, purpose: Purpose) -> Answer:
     """quack in the version this was written for, the CuTe DSL, and an NVIDIA GPU of Hopper or later; for a check too."""
-    for needed in (_packages, cuda_ready):
-        if not (answer := needed()):
-            return answer
+    if not (answer := _packages()):
+        return answer
     if device != "cuda":
         return no(f"quack's kernels run on cuda, not on {device}")
+    if not (answer := cuda_ready()):
+        return answer
     capability = identity("cuda").capability
     new_enough = int(capability.removeprefix("sm_")) >= LEAST_CAPABILITY
     return YES if new_enough else no(f"the GPU is {capability}, these kernels were tried from sm_{LEAST_CAPABILITY} on")
