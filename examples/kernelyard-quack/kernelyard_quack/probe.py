@@ -26,7 +26,7 @@ def probe(device: str, purpose: Purpose) -> Answer:
         return answer
     capability = identity("cuda").capability
     new_enough = int(capability.removeprefix("sm_")) >= LEAST_CAPABILITY
-    return YES if new_enough else no(f"the GPU is {capability}, these kernels were tried from sm_{LEAST_CAPABILITY} on")
+    return YES if new_enough else no(f"the GPU is {capability}, these kernels are declared from sm_{LEAST_CAPABILITY} on")
 
 
 def _packages() -> Answer:

@@ -13,7 +13,7 @@ from kernelyard.registry.spec import DTYPE_BYTES, YES, Answer, Workload, no, tim
 
 DTYPES = ("float32", "bfloat16", "float16")
 MOST_COLS = 65536
-"""The widest row that was tried."""
+"""The widest row that is declared: a round bound for both peers, of which quack alone goes beyond."""
 
 Predicate = Callable[[Workload], Answer]
 
