@@ -28,21 +28,23 @@ struct Config {
   int64_t threads, chunk, stream, prefetch;
 };
 
-template <class T, class Scale, bool Stream>
+// The sweeps are chosen here, once a call, and called by address, as in rmsnorm.cpp.
+template <class T, class Scale>
 void rows_of(T* y, T* r, const T* x, const T* residual, const typename Scale::Element* w, float eps, const Rows& to, const Rows& to_r,
              const Rows& from, const Rows& from_residual, Config config) {
+  const auto add = config.stream ? add_row<T, true> : add_row<T, false>;
+  const auto scale = config.stream ? scale_row<T, Scale, true> : scale_row<T, Scale, false>;
   const int64_t cols = from.cols;
   spread(from.count, config.threads, config.chunk, [&](int64_t begin, int64_t end) {
-    T* buffer = Stream ? reinterpret_cast<T*>(scratch<Scratch::row>(cols)) : nullptr;
+    T* buffer = config.stream ? reinterpret_cast<T*>(scratch<Scratch::row>(cols)) : nullptr;
     for (int64_t row = begin; row < end; ++row) {
-      T* sum_row = r + to_r.offset(row);
-      T* kept = Stream ? buffer : sum_row;
+      T* result = r + to_r.offset(row);
+      T* kept = config.stream ? buffer : result;
       const T* next = config.prefetch && row + 1 < end ? x + from.offset(row + 1) : nullptr;
-      const float mean = add_row<T, Stream>(sum_row, kept, x + from.offset(row), residual + from_residual.offset(row), cols) /
-                         static_cast<float>(cols);
-      scale_row<T, Scale, Stream>(y + to.offset(row), kept, w, 1.0f / std::sqrt(mean + eps), cols, next);
+      const float mean = add(result, kept, x + from.offset(row), residual + from_residual.offset(row), cols) / static_cast<float>(cols);
+      scale(y + to.offset(row), kept, w, 1.0f / std::sqrt(mean + eps), cols, next);
     }
-    if (Stream) stream_fence();
+    if (config.stream) stream_fence();
   });
 }
 
@@ -59,10 +61,8 @@ void add_rmsnorm(TensorView y, TensorView r, TensorView x, TensorView residual, 
   by_type(x, "x", [&](auto element) {
     using T = decltype(element);
     by_weight<T>(w, from.cols, offset, llama, [&](auto scale, const auto* weight) {
-      using Scale = decltype(scale);
-      const auto run = stream ? rows_of<T, Scale, true> : rows_of<T, Scale, false>;
-      run(static_cast<T*>(data(y)), static_cast<T*>(data(r)), static_cast<const T*>(data(x)), static_cast<const T*>(data(residual)), weight,
-          eps, to, to_r, from, from_residual, config);
+      rows_of<T, decltype(scale)>(static_cast<T*>(data(y)), static_cast<T*>(data(r)), static_cast<const T*>(data(x)),
+                                  static_cast<const T*>(data(residual)), weight, eps, to, to_r, from, from_residual, config);
     });
   });
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 
 from kernelyard.errors import BuildFailed
 from kernelyard.plugins.cpp.toolchain import recipe
@@ -28,7 +29,7 @@ class CppBuilder:
         source = load(kernel.entry)(workload, config)
         if not isinstance(source, NativeSource):
             raise BuildFailed(f"{kernel.entry} returned {type(source).__name__}.", do="Return a kernelyard.registry.backend.NativeSource.")
-        module = build_native(source, kernel.folder, f"{op.name}.{kernel.name}", recipe())
+        module = build_native(source, kernel.folder, f"cpp.{Path(source.files[0]).stem}", recipe())  # a gradient may share its op's library
         return executable(op, source, module)
 
 

@@ -9,7 +9,7 @@ namespace ky {
 // x = n ln2 + r with |r| <= ln2 / 2, then 2^n * p(r). Source: Cephes expf (Moshier), the polynomial of degree 7.
 inline vf exp_of_nonpositive(vf x) {
   const float magic = 12582912.0f;  // 1.5 * 2^23: adding it rounds to an integer, which stands in the low bits
-  const vf v = x < -104.0f ? splat(-104.0f) : x;  // exp(-104) rounds to 0; a NaN compares false and stays
+  const vf v = larger(x, splat(-104.0f));  // exp(-104) rounds to 0; a NaN stays
   const vf shifted = v * 1.44269504088896341f + magic;
   const vf n = shifted - magic;
   const vf r = (v - n * 0.693359375f) - n * -2.12194440e-4f;
@@ -44,7 +44,7 @@ struct Sigmoid {
   vf value, rest;
 };
 inline Sigmoid sigmoid(vf x) {
-  const vf e = exp_of_nonpositive(x > 0.0f ? -x : x);
+  const vf e = exp_of_nonpositive(bits_as<vf>(bits_as<vu>(x) | 0x80000000u));
   const vf larger = reciprocal_of_1_to_2(1.0f + e), smaller = e * larger;
   return {x > 0.0f ? larger : smaller, x > 0.0f ? smaller : larger};
 }

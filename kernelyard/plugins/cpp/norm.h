@@ -65,8 +65,8 @@ inline void by_weight(const Optional<TensorView>& w, int64_t cols, double offset
     f(Weight<T, false>{}, static_cast<const T*>(data(w.value())));
   } else {
     const float* scale = float_weight<T>(w.value(), cols, static_cast<float>(offset), llama);
-    if (llama) {
-      f(Weight<float, true>{}, scale);
+    if (llama && sizeof(T) < 4) {
+      f(Weight<float, sizeof(T) < 4>{}, scale);
     } else {
       f(Weight<float, false>{}, scale);
     }

@@ -48,14 +48,31 @@ inline vf splat(float value) { return value - vf{}; }  // not vf{} + value, whic
 
 // Conversions of 16-bit lanes -------------------------------------------------------------------------------------------------------
 
-inline vf widen(vh h, bf16) { return bits_as<vf>(__builtin_convertvector(h, vu) << 16); }
-
+#if defined(KY_AVX512)
+// A bfloat16 is the upper half of a float: one permutation of words instead of a conversion and a shift, 1 step instead of 2 or 3.
+inline vf widen(vh h, bf16) {
+  const __m512i to_upper = _mm512_set_epi32(15 << 16, 14 << 16, 13 << 16, 12 << 16, 11 << 16, 10 << 16, 9 << 16, 8 << 16, 7 << 16, 6 << 16,
+                                            5 << 16, 4 << 16, 3 << 16, 2 << 16, 1 << 16, 0);
+  return (vf)_mm512_maskz_permutexvar_epi16(0xaaaaaaaau, to_upper, _mm512_castsi256_si512((__m256i)h));
+}
 inline vh narrow(vf v, bf16) {  // to nearest, ties to even; a NaN stays one, quiet
+  const __m512i u = (__m512i)v;
+  const __m512i half = _mm512_add_epi32(u, _mm512_set1_epi32(0x7fff));
+  const __m512i even = _mm512_mask_add_epi32(half, _mm512_test_epi32_mask(u, _mm512_set1_epi32(0x10000)), half, _mm512_set1_epi32(1));
+  const __m512i kept = _mm512_mask_or_epi32(even, _mm512_cmp_ps_mask((__m512)v, (__m512)v, _CMP_UNORD_Q), u, _mm512_set1_epi32(0x400000));
+  const __m512i upper = _mm512_set_epi32(0, 0, 0, 0, 0, 0, 0, 0, 0x1f001d, 0x1b0019, 0x170015, 0x130011, 0xf000d, 0xb0009, 0x70005,
+                                         0x30001);  // words 1, 3, 5, ...
+  return (vh)_mm512_castsi512_si256(_mm512_permutexvar_epi16(upper, kept));
+}
+#else
+inline vf widen(vh h, bf16) { return bits_as<vf>(__builtin_convertvector(h, vu) << 16); }
+inline vh narrow(vf v, bf16) {
   const vu u = bits_as<vu>(v);
   const vu rounded = (u + 0x7fffu + ((u >> 16) & 1u)) >> 16;
   const vu quiet = (u >> 16) | 0x40u;
   return __builtin_convertvector(v != v ? quiet : rounded, vh);
 }
+#endif
 
 #if defined(KY_AVX512)
 inline vf widen(vh h, f16) { return (vf)_mm512_cvtph_ps((__m256i)h); }
@@ -188,7 +205,12 @@ inline float sum(vf v) {
 #endif
 }
 
-inline vf larger(vf a, vf b) { return b > a ? b : a; }  // keeps a where b is NaN
+// The larger of two; a where either is NaN.
+#if defined(KY_AVX512)
+inline vf larger(vf a, vf b) { return (vf)_mm512_max_ps((__m512)b, (__m512)a); }
+#else
+inline vf larger(vf a, vf b) { return b > a ? b : a; }
+#endif
 
 inline float largest(vf v) {
 #if defined(KY_AVX512)

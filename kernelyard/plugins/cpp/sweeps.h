@@ -33,11 +33,12 @@ inline void put(T* p, vf v, Part part) { store_some(p, v, part.n); }
 template <bool Stream, class T>
 inline int64_t head_of(const T* y) { return Stream ? until_aligned(y) : 0; }
 
+// `head` elements apart, whole vectors, and what is left.
 template <class F>
 inline void sweep(int64_t head, int64_t cols, F f) {
   int64_t i = 0;
   if (head > 0) f(int64_t{0}, Part{i = head < cols ? head : cols});
-#pragma GCC unroll 4
+#pragma GCC unroll 2
   for (; i + kLanes <= cols; i += kLanes) f(i, Whole{});
   if (i < cols) f(i, Part{cols - i});
 }
