@@ -78,5 +78,5 @@ def add_rmsnorm_backward(workload: Workload, config: Config) -> Two:
 
 def rstd(x: Tensor, eps: float) -> Tensor:
     """1 / sqrt(mean(x^2) + eps) of each row in float32: one read of x, then three passes over a number a row."""
-    norms = torch.linalg.vector_norm(x, dim=-1, dtype=torch.float32)
+    norms: Tensor = torch.linalg.vector_norm(x, dim=-1, dtype=torch.float32)
     return norms.square_().mul_(1.0 / x.shape[-1]).add_(eps).rsqrt_()

@@ -14,7 +14,8 @@ from torch import Tensor
 from kernelyard.registry.spec import Config, Workload
 from kernelyard_quack.build import Into
 
-One, Two = tuple[Tensor], tuple[Tensor, Tensor]
+One = tuple[Tensor]
+Two = tuple[Tensor, Tensor]
 
 
 def rmsnorm(workload: Workload, config: Config) -> Into:
@@ -73,5 +74,5 @@ def _backward(outputs: Two, dy: Tensor, dr: Tensor | None, x: Tensor, w: Tensor 
 
 def rstd(x: Tensor, eps: float) -> Tensor:
     """1 / sqrt(mean(x^2) + eps) of each row in float32: one read of x, then passes over a number a row."""
-    norms = torch.linalg.vector_norm(x, dim=-1, dtype=torch.float32)
+    norms: Tensor = torch.linalg.vector_norm(x, dim=-1, dtype=torch.float32)
     return norms.square_().mul_(1.0 / x.shape[-1]).add_(eps).rsqrt_()
