@@ -52,7 +52,7 @@ KERNELS = (
         "cuda.cluster", "rmsnorm_backward", "cuda", "persistent clusters, rows prefetched, dw in registers",
         "kernelyard.plugins.cuda.rmsnorm_backward:cluster",
         Support(("cuda",), DTYPES, most={"cols": MOST_COLS, "rows": MOST_ROWS}, predicates=(two_dimensions, alike)), spaces.BACKWARD,
-        files=("rmsnorm_backward.cu", "rows.cuh", "rows.py"), fallbacks=("torch.eager",), priority=5,
+        files=("rmsnorm_backward.cu", "rows.cuh", "rows.py"), fallbacks=("triton.split",), priority=5,
         determinism=Determinism.RUN_TO_RUN,
     ),
 )  # fmt: skip

@@ -7,6 +7,8 @@
 //            Then each cluster writes its sums, in float32, and a second grid adds those of all clusters in one order: equal bits.
 // Moves      3 * rows * cols * size bytes, and 8 * cols * clusters of partial sums, mostly in L2; about 12 flops an element.
 // Bound      Memory. In flight a multiprocessor: CTAs * ROW_THREADS * VECTORS * 32 * (STAGES - 1) bytes, of which 25 to 40 KB are needed.
+// Resources  64 registers with 512 threads and 2 blocks a multiprocessor (sm_90a, bf16): one vector a thread doesn't spill, two spill 24 bytes
+//            only in the form for any width. Shared memory: 32 * VECTORS * ROW_THREADS + 128 bytes a stage.
 // Widths     Rows off a multiple of 16 bytes are cut by address (rows.cuh). Where they begin repeats every 16 / gcd(16, row bytes) rows: the
 //            host makes `step` a multiple of it, and a thread's columns stay the same. x and dy must lie alike, dx need not.
 #include "rows.cuh"
