@@ -6,15 +6,18 @@ from typing import Any
 import pytest
 import torch
 
-from kernelyard.contracts import RMSNORM, SOFTMAX, VECTOR_ADD
+from kernelyard.contracts import ADD_RMSNORM_BACKWARD, RMSNORM, ROPE, SOFTMAX, VECTOR_ADD
+from kernelyard.contracts import plugin as contracts
 from kernelyard.errors import BuildFailed
 from kernelyard.plugins.compiled import plugin, probe
 from kernelyard.plugins.compiled.build import builder, own_code
 from kernelyard.registry.backend import Backend
 from kernelyard.registry.kernel import Kernel, Support
+from kernelyard.registry.lazy import load
 from kernelyard.registry.op import Op, Point
 
-SHAPES = {"vector_add": (1025,), "softmax": (7, 129), "rmsnorm": (7, 129)}
+SHAPES = {1: (1025,), 2: (7, 129), 3: (7, 3, 64)}
+"""By number of dimensions."""
 compiles = pytest.mark.skipif(not plugin.backends[0].available("cpu"), reason=plugin.backends[0].available("cpu").reason)
 
 
@@ -23,19 +26,28 @@ def kernel(op: Op, name: str) -> Kernel:
 
 
 def case(op: Op, dtype: str, layout: str, device: str = "cpu") -> tuple[str, Op, tuple[Any, ...]]:
-    workload = op.workload(Point(SHAPES[op.name], dtype, layout), device)
+    workload = op.workload(Point(SHAPES[len(op.dims)], dtype, layout), device)
     return layout, op, op.inputs(workload, torch.Generator(device).manual_seed(0))
 
 
 @compiles
-@pytest.mark.parametrize("op", [VECTOR_ADD, SOFTMAX, RMSNORM], ids=lambda op: op.name)
+@pytest.mark.parametrize("op", [VECTOR_ADD, SOFTMAX, RMSNORM, ADD_RMSNORM_BACKWARD, ROPE], ids=lambda op: op.name)
 def test_keeps_the_contract(op: Op, agreement: ModuleType) -> None:
     assert agreement.fault(kernel(op, "compile.default"), case(op, "bfloat16", "offset")) == ""
 
 
-@compiles
-def test_max_autotune_keeps_the_contract(agreement: ModuleType) -> None:
-    assert agreement.fault(kernel(RMSNORM, "compile.max_autotune"), case(RMSNORM, "float32", "contiguous")) == ""
+@pytest.mark.parametrize("op", contracts.ops, ids=lambda op: op.name)
+def test_every_entry_is_one_graph_and_keeps_the_contract(op: Op, agreement: ModuleType) -> None:
+    """Without Inductor, which takes seconds for each."""
+    _, _, args = case(op, "bfloat16", "offset")
+    workload = op.workload_of(args)
+    traced = torch.compile(own_code(load(kernel(op, "compile.default").entry)(workload, {})), fullgraph=True, backend="eager")
+    assert agreement.difference(traced(*args), op, workload, args) == ""
+
+
+def test_both_modes_serve_every_op() -> None:
+    names = {"compile.default", "compile.max_autotune"}
+    assert {(k.op, k.name) for k in plugin.kernels} == {(op.name, name) for op in contracts.ops for name in names}
 
 
 @compiles
@@ -55,6 +67,15 @@ def test_no_shape_falls_back_to_eager_however_many_were_compiled() -> None:
         for n in (1, 2, 3):
             workload = VECTOR_ADD.workload(Point((n,), "float32"))
             assert builder.build(VECTOR_ADD, op, workload, {}).call(torch.ones(n), torch.ones(n)).tolist() == [2.0] * n
+
+
+@compiles
+@pytest.mark.parametrize("position", [9, -1])
+def test_rope_refuses_a_position_out_of_range(position: int) -> None:
+    _, _, (x, cos, sin, positions, *statics) = case(ROPE, "float32", "contiguous")
+    built = builder.build(ROPE, kernel(ROPE, "compile.default"), ROPE.workload_of((x, cos, sin, positions, *statics)), {})
+    with pytest.raises(RuntimeError, match="out of bounds"):
+        built.call(x, cos[:9], sin[:9], torch.tensor([0, 1, 2, 3, 4, 5, position]), *statics)
 
 
 def test_each_build_has_a_code_object_of_its_own() -> None:
@@ -87,6 +108,6 @@ def test_without_a_compiler_it_is_unavailable_with_the_remedy(monkeypatch: pytes
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("op", [VECTOR_ADD, SOFTMAX, RMSNORM], ids=lambda op: op.name)
+@pytest.mark.parametrize("op", contracts.ops, ids=lambda op: op.name)
 def test_keeps_the_contract_on_a_gpu(op: Op, agreement: ModuleType) -> None:
     assert agreement.fault(kernel(op, "compile.default"), case(op, "bfloat16", "offset", "cuda")) == ""

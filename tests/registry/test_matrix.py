@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from kernelyard.contracts import RMSNORM, VECTOR_ADD, plugin
+from kernelyard.contracts import RMSNORM, ROPE, SWIGLU, VECTOR_ADD, plugin
 from kernelyard.errors import UnknownName, UsageError
-from kernelyard.registry.matrix import Matrix, Point, read_matrix
+from kernelyard.registry.matrix import ABSENT, Matrix, Point, lay_out, read_matrix
 from kernelyard.registry.registry import assemble
-from kernelyard.registry.spec import DeclarationError
+from kernelyard.registry.spec import DeclarationError, TensorSpec
 from tests.registry.fakes import loaded
 
 find = assemble([loaded(plugin)]).op
@@ -35,13 +35,27 @@ def test_a_matrix_hashes_by_its_points() -> None:
 
 def test_the_frozen_matrices_are_frozen() -> None:
     """A change here changes what old results mean: it is made on purpose or not at all."""
-    hashes = {name: RMSNORM.matrix(name, "cpu").hash for name in ("performance/cpu", "performance/cuda", "held_out/cpu", "held_out/cuda")}
+    names = ("performance/cpu", "performance/cuda", "held_out/cpu", "held_out/cuda")
+    hashes = {op.name: [op.matrix(name, "cpu").hash for name in names] for op in (RMSNORM, SWIGLU, ROPE)}
     assert hashes == {
-        "performance/cpu": "b6e5e0a54a6706b2",
-        "performance/cuda": "9ae71857de6b5973",
-        "held_out/cpu": "69d9c96d5d284f5a",
-        "held_out/cuda": "af8e3324cd40c944",
+        "rmsnorm": ["34805701c2c69356", "9ae71857de6b5973", "e68d3e298e4e824f", "af8e3324cd40c944"],
+        "swiglu": ["2524803eea2541c6", "d97134cb466cdbcf", "07d54aa57949c2ba", "5361e9009bd46fcc"],
+        "rope": ["48afbc5e9861766a", "74d9d838d4dd2408", "9c8ca4b53fe89b63", "8ae72f399d6d6c9f"],
     }
+
+
+@pytest.mark.parametrize(
+    ("layout", "strides"), [("row_strided", (20, 4, 1)), ("transposed", (4, 8, 1)), ("broadcast", (0, 4, 1)), ("contiguous", (12, 4, 1))]
+)
+def test_layouts_of_three_dimensions_move_the_first(layout: str, strides: tuple[int, ...]) -> None:
+    assert lay_out(TensorSpec((2, 3, 4), "float32"), layout).strides == strides
+
+
+def test_an_optional_tensor_may_be_absent_and_another_may_not() -> None:
+    assert not RMSNORM.workload(Point((2, 8), "fp32", statics=(("w", ABSENT),))).has("w")
+    for name in ("x", "eps", "nothing"):
+        with pytest.raises(UsageError, match=f"rmsnorm has no static {name}='absent'"):
+            RMSNORM.workload(Point((2, 8), "fp32", statics=((name, ABSENT),)))
 
 
 @pytest.mark.parametrize(("dims", "layout", "told"), [((1, -2), "contiguous", "negative size"), ((1, 2), "diagonal", "layout 'diagonal'")])
@@ -94,7 +108,7 @@ def test_a_file_that_is_wrong_is_refused_with_the_point(tmp_path: Path, content:
 
 
 def test_a_file_with_an_unknown_op_names_those_there_are(tmp_path: Path) -> None:
-    with pytest.raises(UnknownName, match=r"no op named 'rms'. There are: rmsnorm, softmax, vector_add"):
+    with pytest.raises(UnknownName, match=r"no op named 'rms'. There are: .*rmsnorm, .*softmax, .*vector_add"):
         read_matrix(written(tmp_path, {"points": [{"op": "rms", "shape": [1]}]}), find)
 
 

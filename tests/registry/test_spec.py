@@ -14,6 +14,7 @@ from kernelyard.registry.spec import (
     DeclarationError,
     TensorSpec,
     Timing,
+    Tolerance,
     Workload,
     config_key,
     contiguous_strides,
@@ -121,6 +122,12 @@ def test_an_absent_tensor_is_named_when_asked_for() -> None:
     assert workload.has("x") and not workload.has("w") and not workload.has("z")
     with pytest.raises(KeyError, match="w is absent"):
         workload["w"]
+
+
+def test_a_tolerance_is_the_same_for_all_outputs_but_those_told_apart() -> None:
+    second = Tolerance(0.2, 0.0, "sums over rows")
+    whole = Tolerance(0.1, 0.0, "sums over columns", others=(second,))
+    assert whole.of(0) is whole and whole.of(1) is second and whole.of(2) is whole and second.of(1) is second
 
 
 def test_a_label_is_short_and_says_what_is_strided() -> None:

@@ -76,9 +76,9 @@ def storing(into: Callable[..., None], call: Callable[..., Tensor] | None = None
     return lambda: Executable(call or rmsnorm, into)
 
 
-def rmsnorm(x: Tensor, w: Tensor, eps: float, offset: float, casting: str) -> Tensor:
+def rmsnorm(x: Tensor, w: Tensor | None, eps: float, offset: float, casting: str) -> Tensor:
     """The right one."""
-    y = RMSNORM.reference(x.float(), w.float(), eps, offset, casting)
+    y = RMSNORM.reference(x.float(), None if w is None else w.float(), eps, offset, casting)
     return y.to(x.dtype).contiguous()
 
 
