@@ -43,9 +43,10 @@ def graph_time(executable: Executable, rotation: Rotation) -> Stopwatch:
     calls = _graph_calls(run, rotation)
     graph = _capture(run, rotation, calls)
     _check_replay(graph, rotation, kept if executable.into is None else None)
-    before = flusher()
+    before, held = flusher(), rotation.sets  # a graph knows addresses alone: the sets must live as long as it does
 
     def elapsed_us(count: int) -> float:
+        assert held
         return sum(_between_events(graph.replay, before) for _ in range(count // calls))
 
     def work(count: int) -> None:
