@@ -1,16 +1,16 @@
 // rmsnorm_backward: dx = r * (g - x * r^2 * mean(g * x)) with r = rsqrt(mean(x^2) + eps), g = dy * (w + offset); dw = sum of dy * x * r.
 //
 // Algorithm  A grid of persistent clusters, each of CLUSTER CTAs; a cluster walks every step-th row, its threads at the same columns of
-//            each, so that a thread adds up dw of its VECTORS * kVector columns in float32 registers. x and dy of the next STAGES - 1 rows are
-//            on their way into shared memory (cp.async: a thread reads back what it asked for itself, no barrier). x^2 and g * x are
+//            each, so that a thread adds up dw of its VECTORS * kVector columns in float32 registers. x and dy of the next STAGES - 1 rows
+//            are on their way into shared memory (cp.async: a thread reads back what it asked for itself, no barrier). x^2 and g * x are
 //            added together over lanes, warps and the cluster, through distributed shared memory: one barrier a row.
 //            Then each cluster writes its sums, in float32, and a second grid adds those of all clusters in one order: equal bits.
 // Moves      3 * rows * cols * size bytes, and 8 * cols * clusters of partial sums, mostly in L2; about 12 flops an element.
 // Bound      Memory. In flight a multiprocessor: CTAs * ROW_THREADS * VECTORS * 32 * (STAGES - 1) bytes, of which 25 to 40 KB are needed.
-// Resources  64 registers with 512 threads and 2 blocks a multiprocessor (sm_90a, bf16): one vector a thread doesn't spill, two spill 24 bytes
-//            only in the form for any width. Shared memory: 32 * VECTORS * ROW_THREADS + 128 bytes a stage.
-// Widths     Rows off a multiple of 16 bytes are cut by address (rows.cuh). Where they begin repeats every 16 / gcd(16, row bytes) rows: the
-//            host makes `step` a multiple of it, and a thread's columns stay the same. x and dy must lie alike, dx need not.
+// Resources  64 registers with 512 threads and 2 blocks a multiprocessor (sm_90a, bf16): one vector a thread doesn't spill, two spill 24
+//            bytes only in the form for any width. Shared memory: 32 * VECTORS * ROW_THREADS + 128 bytes a stage.
+// Widths     Rows off a multiple of 16 bytes are cut by address (rows.cuh). Where they begin repeats every 16 / gcd(16, row bytes) rows:
+//            the host makes `step` a multiple of it, and a thread's columns stay the same. x and dy must lie alike, dx need not.
 #include "rows.cuh"
 
 #include <algorithm>
@@ -227,10 +227,10 @@ int64_t resident(int device, int64_t multiprocessors) {
 }
 
 // At most `most` clusters, as `partial` has rows. `period`: rows after which where they begin to 16 bytes repeats.
-void rmsnorm_backward(TensorView dx, TensorView dw, TensorView partial, TensorView dy, TensorView x, TensorView w, int64_t rows, int64_t cols,
-                      int64_t dy_stride, int64_t x_stride, double eps, double offset, int64_t most, int64_t multiprocessors,
+void rmsnorm_backward(TensorView dx, TensorView dw, TensorView partial, TensorView dy, TensorView x, TensorView w, int64_t rows,
+                      int64_t cols, int64_t dy_stride, int64_t x_stride, double eps, double offset, int64_t most, int64_t multiprocessors,
                       int64_t period) {
-  if (cols > int64_t(kGroup) * VECTORS * kVector + kVector - 1) TVM_FFI_THROW(ValueError) << cols << " columns don't fit this build";
+  if (cols / kVector > int64_t(kGroup) * VECTORS) TVM_FFI_THROW(ValueError) << cols << " columns don't fit this build";
   tvm::ffi::CUDADeviceGuard guard(x.device().device_id);
   const cudaStream_t stream = stream_of(x);
   T* to = static_cast<T*>(dx.data_ptr());
@@ -245,10 +245,12 @@ void rmsnorm_backward(TensorView dx, TensorView dw, TensorView partial, TensorVi
     const int64_t fit = whole ? resident<false>(device, multiprocessors) : resident<true>(device, multiprocessors);
     const int64_t step = std::max(std::min(fit, most) / period, int64_t(1)) * period;
     walkers = std::min(rows, step);
-    launch(whole ? walk<false> : walk<true>, CLUSTER, walkers * CLUSTER, ROW_THREADS, kShared, stream, to, sums, down, from, weight, rows, cols,
-           dy_stride, x_stride, eps, offset, step);
+    launch(whole ? walk<false> : walk<true>, CLUSTER, walkers * CLUSTER, ROW_THREADS, kShared, stream, to, sums, down, from, weight, rows,
+           cols, dy_stride, x_stride, eps, offset, step);
   }
-  if (HAS_WEIGHT && cols > 0) launch(finish, 1, (cols + 31) / 32, 32 * kSummers, 0, stream, static_cast<W*>(dw.data_ptr()), sums, cols, walkers);
+  if (HAS_WEIGHT && cols > 0) {
+    launch(finish, 1, (cols + 31) / 32, 32 * kSummers, 0, stream, static_cast<W*>(dw.data_ptr()), sums, cols, walkers);
+  }
 }
 
 }  // namespace

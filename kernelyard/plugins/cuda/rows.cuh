@@ -136,10 +136,10 @@ __device__ __forceinline__ void store_vector(T* y, const Pack& v, bool alike) {
 }
 
 // 16 bytes from any address, all inside [begin, end): two aligned loads shifted into one. False where those would reach outside.
-__device__ __forceinline__ bool load_across(const char* p, const char* begin, const char* end, uint32_t* words) {
+__device__ __forceinline__ bool load_across(const W* p, const W* begin, const W* end, uint32_t* words) {
   const unsigned beyond = beyond16(p);
-  const char* aligned = p - beyond;
-  if (aligned < begin || aligned + (beyond ? 32 : 16) > end) return false;
+  const char* aligned = reinterpret_cast<const char*>(p) - beyond;
+  if (aligned < reinterpret_cast<const char*>(begin) || aligned + (beyond ? 32 : 16) > reinterpret_cast<const char*>(end)) return false;
   const uint4 a = load16_shared_by_rows(aligned), b = beyond ? load16_shared_by_rows(aligned + 16) : a;
   uint32_t all[8] = {a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w};
   if (beyond & 8) {
@@ -172,7 +172,7 @@ __device__ __forceinline__ void load_weight(WeightPack& v, const W* w, int first
     }
   } else {
     if constexpr (kWords == 4) {
-      if (load_across(reinterpret_cast<const char*>(w + first), reinterpret_cast<const char*>(w), reinterpret_cast<const char*>(w + cols), v.words)) return;
+      if (load_across(w + first, w, w + cols, v.words)) return;
     }
 #pragma unroll
     for (int j = 0; j < kVector; ++j) v.each[j] = load_element(w + first + j);
@@ -199,29 +199,22 @@ __device__ __forceinline__ P over_lanes(P p, Merge merge) {
   return p;
 }
 
-template <int kCount>
-struct PowerOfTwo {
-  static constexpr int value = 2 * PowerOfTwo<(kCount + 1) / 2>::value;
-};
-template <>
-struct PowerOfTwo<1> {
-  static constexpr int value = 1;
-};
+// A recursion and not loops over an array: 16 pairs in one went to local memory.
+template <int kCount, typename P, typename Merge>
+__device__ __forceinline__ P tree(const P* slots, Merge merge) {
+  if constexpr (kCount == 1) {
+    return slots[0];
+  } else {
+    constexpr int kLeft = (kCount + 1) / 2;
+    return merge(tree<kLeft>(slots, merge), tree<kCount - kLeft>(slots + kLeft, merge));
+  }
+}
 
 // kCount values of shared memory made one, in one order in every thread. Few: by each thread, as a tree; more: by a warp's lanes.
 template <int kCount, typename P, typename Merge>
 __device__ __forceinline__ P gather(const P* slots, Merge merge) {
   if constexpr (kCount <= Merge::kInOneThread) {
-    constexpr int kTree = PowerOfTwo<kCount>::value;
-    P p[kTree];
-#pragma unroll
-    for (int i = 0; i < kTree; ++i) p[i] = i < kCount ? slots[i] : Merge::neutral(P{});
-#pragma unroll
-    for (int half = kTree / 2; half > 0; half /= 2) {
-#pragma unroll
-      for (int i = 0; i < half; ++i) p[i] = merge(p[i], p[i + half]);
-    }
-    return p[0];
+    return tree<kCount>(slots, merge);
   } else {
     const int lane = threadIdx.x % 32;
     P p = Merge::neutral(P{});
@@ -351,7 +344,8 @@ inline cudaStream_t stream_of(const TensorView& t) {
 inline bool multiple_of_16(const void* p) { return reinterpret_cast<uintptr_t>(p) % 16 == 0; }
 
 template <typename... Parameters, typename... Arguments>
-void launch(void (*kernel)(Parameters...), int cluster, int64_t blocks, int threads, size_t shared, cudaStream_t stream, Arguments... arguments) {
+void launch(void (*kernel)(Parameters...), int cluster, int64_t blocks, int threads, size_t shared, cudaStream_t stream,
+            Arguments... arguments) {
   cudaLaunchAttribute attributes[2];
   cudaLaunchConfig_t config{};
   config.gridDim = dim3(static_cast<unsigned>(blocks)), config.blockDim = dim3(threads);

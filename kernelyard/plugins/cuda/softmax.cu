@@ -6,7 +6,7 @@
 //            algorithm 3), so that one barrier does where a maximum and then a sum would take two.
 // Moves      2 * rows * cols * size bytes; 5 flops and 2 exponentials an element: at 4 TB/s of bf16 the exponential units run at some 55%.
 // Bound      Memory; a few rows: latency.
-// Resources  Registers (sm_90a, bf16, whole vectors / any width), no spills: four vectors a thread 48 / 63, eight 80 / 95.
+// Resources  Registers (sm_90a, bf16; whole vectors / any width), no spills: four vectors a thread 48 / 63, eight 80 / 95.
 // NaN        fmaxf passes over it and the sum does not; +inf: inf - inf is NaN. -inf alone: the maximum is put to 0 and 1 / sum to 0.
 // Widths     Rows off a multiple of 16 bytes: see rows.cuh.
 #include "rows.cuh"
@@ -121,7 +121,7 @@ __global__ void __launch_bounds__(kThreads) softmax_rows(T* out, const T* x, int
 
 void softmax(TensorView out, TensorView x, int64_t rows, int64_t cols, int64_t stride) {
   if (rows == 0 || cols == 0) return;
-  if (cols > int64_t(CLUSTER) * ROW_THREADS * VECTORS * kVector + kVector - 1) TVM_FFI_THROW(ValueError) << cols << " columns don't fit this build";
+  if (cols / kVector > int64_t(CLUSTER) * ROW_THREADS * VECTORS) TVM_FFI_THROW(ValueError) << cols << " columns don't fit this build";
   tvm::ffi::CUDADeviceGuard guard(x.device().device_id);
   T* to = static_cast<T*>(out.data_ptr());
   const T* from = static_cast<const T*>(x.data_ptr());
