@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -99,18 +99,20 @@ def _norms() -> Iterator[tuple[str, tuple[Any, ...]]]:
 def _norm_gradients() -> Iterator[tuple[str, tuple[Any, ...]]]:
     for dtype, weight in ((torch.bfloat16, torch.float32), (torch.float32, torch.bfloat16), (torch.bfloat16, None)):
         w = None if weight is None else (1 + 0.3 * torch.randn(130)).to(weight)
-        yield f"x {dtype} w {weight}", (torch.randn(300, 130).to(dtype), torch.randn(300, 130).to(dtype), w, 0.1, 1.0, "fp32")
-    yield "a NaN in one row", (torch.ones(3, 64), torch.tensor([1.0, NAN, 2.0]).repeat_interleave(64).view(3, 64), torch.ones(64), 0.1, 0.0, "fp32")
-    yield "65537 columns", (torch.randn(2, 65537).bfloat16(), torch.randn(2, 65537).bfloat16(), torch.ones(65537).bfloat16(), 0.1, 0.0, "fp32")
+        yield f"x {dtype} w {weight}", (torch.randn(9, 130).to(dtype), torch.randn(9, 130).to(dtype), w, 0.1, 1.0, "fp32")
+    bad = torch.tensor([1.0, NAN, 2.0]).repeat_interleave(64).view(3, 64)
+    yield "a row of NaN", (torch.ones(3, 64), bad, torch.ones(64), 0.1, 0.0, "fp32")
+    wide = torch.randn(2, 65537).bfloat16()
+    yield "65537 columns", (wide.flip(0), wide, torch.ones(65537).bfloat16(), 0.1, 0.0, "fp32")
     yield "one dimension", (torch.randn(77), torch.randn(77), torch.randn(77), 0.1, 0.0, "fp32")
     every_other = torch.randn(9, 4, 40)[:, 1]
     yield "rows apart, each tensor its own", (every_other, torch.randn(9, 40), torch.randn(40), 0.1, 0.0, "fp32")
 
 
 def _added_gradients() -> Iterator[tuple[str, tuple[Any, ...]]]:
-    for name, (dy, x, *rest) in _norm_gradients():
-        yield f"{name}, with dr", (dy, torch.randn(x.shape).to(x.dtype), x, *rest)
-        yield f"{name}, without dr", (dy, None, x, *rest)
+    for number, (name, (dy, x, *rest)) in enumerate(_norm_gradients()):
+        dr = torch.randn(x.shape).to(x.dtype) if number % 2 else None
+        yield f"{name} {'without' if dr is None else 'with'} dr", (dy, dr, x, *rest)
 
 
 def _added_norms() -> Iterator[tuple[str, tuple[Any, ...]]]:
@@ -123,6 +125,17 @@ SPECIAL = {
     "vector_add": _sums, "softmax": _softmaxes, "rmsnorm": _norms, "rmsnorm_backward": _norm_gradients,
     "add_rmsnorm": _added_norms, "add_rmsnorm_backward": _added_gradients,
 }  # fmt: skip
+
+
+def _rows(device: str) -> torch.Tensor:
+    """Of an odd width, one row more than twice the multiprocessors of an H200."""
+    return torch.randn(2 * 132 + 1, 41, device=device)
+
+
+WALKING: Mapping[str, Callable[[str], tuple[Any, ...]]] = {
+    "rmsnorm": lambda device: (_rows(device), _rows(device)[0], 1e-6, 0.0, "fp32"),
+    "rmsnorm_backward": lambda device: (_rows(device), _rows(device), _rows(device)[0], 0.1, 0.0, "fp32"),
+}
 
 
 def accepts(kernel: Kernel, workload: Workload) -> bool:
@@ -186,18 +199,18 @@ def faults(kernel: Kernel, matrix: str, device: str, stride: int = 1, special: b
     if special:
         cases += [case for case in special_cases(op, device) if accepts(kernel, op.workload_of(case[2]))]
     found = {case[0]: text for case in cases if (text := fault(kernel, case))}
-    if special and (kernel.op, kernel.name) == ("rmsnorm", "triton.persistent"):
-        rows = torch.randn(2 * 132 + 1, 40, device=device)
-        one_by_one = {"rows_per_program": 1, "num_warps": 1, "hint": "none", "programs_per_sm": 1, "num_stages": 2}
-        one_by_one |= {"weight": "held", "overlap": False}
-        case = ("one row more than twice the grid", op, (rows, torch.randn(40, device=device), 1e-6, 0.0, "fp32"))
+    if special and kernel.op in WALKING and kernel.name in ("triton.persistent", "triton.shifted"):
+        case = ("more rows than twice the grid", op, WALKING[kernel.op](device))
+        one_by_one = dict(kernel.space.default_for(op.workload_of(case[2])))
+        one_by_one |= {name: 1 for name in ("rows_per_program", "num_warps", "programs_per_sm") if name in one_by_one}
         found |= {case[0]: text} if (text := fault(kernel, case, one_by_one)) else {}
     return {"cases": len(cases), "faults": found}
 
 
 def main(device: str, matrix: str, stride: str, *names: str) -> None:
-    """Faults by kernel, as JSON."""
-    print(json.dumps({name: faults(kernels()[name], matrix, device, int(stride)) for name in names}))
+    """Faults by kernel, as JSON. Where a gradient takes the sum's along, every third point: the rest is the code of the one without."""
+    sparse = {name: 3 * int(stride) if name.startswith("add_rmsnorm_backward") else int(stride) for name in names}
+    print(json.dumps({name: faults(kernels()[name], matrix, device, sparse[name]) for name in names}))
 
 
 if __name__ == "__main__":

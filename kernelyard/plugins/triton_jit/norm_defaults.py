@@ -41,7 +41,8 @@ def shifted(workload: Workload) -> Config:
 
 
 def gradient_persistent(workload: Workload) -> Config:
-    """Two rows of 4096 columns and 8 warps, one program a multiprocessor; below 2048 columns tiles half as large, two programs.
+    """Two rows of 4096 columns and 8 warps, one program a multiprocessor; below 2048 columns tiles half as large, two programs:
+    32 elements a thread spill at 128 columns (Triton 3.6).
 
     The interpreter adds one sum pairwise and two sums at once in sequence, which is less exact.
     """
@@ -51,7 +52,8 @@ def gradient_persistent(workload: Workload) -> Config:
     if workload.device == "cpu":
         together = 32 * 32 * GRADIENT_PER_THREAD // cols
     together = defaults._power(defaults._clamp(together, 1, 64))
-    warps = defaults._power(defaults._clamp(together * cols // (32 * GRADIENT_PER_THREAD), 1, 32))
+    per_thread = GRADIENT_PER_THREAD if wide or workload.device == "cpu" else 16
+    warps = defaults._power(defaults._clamp(together * cols // (32 * per_thread), 1, 32))
     return {
         "rows_per_program": together, "num_warps": warps, "programs_per_sm": 1 if wide else 2, "num_stages": 3 if cols <= 8192 else 2,
         "sums": "apart" if workload.device == "cpu" else "joint", "hint": "none", "overlap": True,
@@ -59,12 +61,12 @@ def gradient_persistent(workload: Workload) -> Config:
 
 
 def gradient_shifted(workload: Workload) -> Config:
-    """As `gradient_persistent`, a row at a time and two programs a multiprocessor: rows of one kind are few."""
-    config = gradient_persistent(workload)
-    if workload.device == "cpu":
-        return config
-    warps = defaults._power(defaults._clamp(block_cols(workload) // (32 * 16), 1, 32))
-    return {**config, "rows_per_program": 1, "num_warps": warps, "programs_per_sm": 2 if block_cols(workload) <= 4096 else 1}
+    """A row at a time, 16 elements a thread, two programs a multiprocessor."""
+    cols = block_cols(workload)
+    config = dict(gradient_persistent(workload))
+    del config["rows_per_program"]
+    warps = defaults._power(defaults._clamp(cols // (32 * 16), 1, 32))
+    return {**config, "num_warps": warps, "programs_per_sm": 2 if cols <= 4096 else 1}
 
 
 def gradient_split(workload: Workload) -> Config:

@@ -69,12 +69,14 @@ def persistent(workload: Workload, config: Config, x: str, given: Callable[..., 
 
 
 def shifted(workload: Workload, config: Config, x: str, given: Callable[..., Given]) -> TritonLaunch:
-    """As many programs for each kind of row, `programs_per_sm` on each multiprocessor or one a tile; then the total."""
-    view, together, kinds = rows_of(workload, x), int(config["rows_per_program"]), period(workload)
+    """As many programs for each kind of row, `programs_per_sm` on each multiprocessor or one a row; then the total."""
+    view, kinds = rows_of(workload, x), period(workload)
     most = max(sm_count(workload) * int(config["programs_per_sm"]) // kinds, 1)
-    programs = kinds * min(triton.cdiv(triton.cdiv(view.rows, kinds), together), most)
-    tile = _tile(workload, config)
-    constants = {**_constants(workload, config, view), **tile, "VECTOR": vector(workload), "PERIOD": kinds}
+    programs = kinds * min(triton.cdiv(view.rows, kinds), most)
+    constants = {
+        **_constants(workload, config, view), "COLS": block_cols(workload), "STAGES": int(config["num_stages"]),
+        "JOINT": config["sums"] == "joint", "VECTOR": vector(workload), "PERIOD": kinds,
+    }  # fmt: skip
     del constants["UNIT"]
 
     def arguments(outputs: tuple[Tensor, ...], *args: Any) -> tuple[Any, ...]:
@@ -144,7 +146,7 @@ def _total(workload: Workload, config: Config, view: Rows, shares: int) -> Trito
     if not workload.has("w"):
         return None
     together = max(min(triton.next_power_of_2(max(shares, 1)), 256), 4)
-    block = 8192 if workload.device == "cpu" else SHARE  # the interpreter runs one program after the other
+    block = 2048 if workload.device == "cpu" else SHARE  # the interpreter runs one program after the other
     constants = {"UNIT": view.unit, "WIDTH": view.width, "ROWS": together, "BLOCK": block, "PDL": overlaps(config)}
 
     def arguments(outputs: tuple[Tensor, ...], *args: Any) -> tuple[Any, ...]:

@@ -43,6 +43,18 @@ def _buffers_fit(config: Config, workload: Workload) -> bool:
     return _in_flight(config, workload, (3 if workload.has("dr") else 2) * int(config["rows_per_program"]) * block_cols(workload))
 
 
+def _row_gradient_fits(config: Config, workload: Workload) -> bool:
+    return _gradient_fits({**config, "rows_per_program": 1}, workload)
+
+
+def _row_gradient_busy(config: Config, workload: Workload) -> bool:
+    return _gradient_busy({**config, "rows_per_program": 1}, workload)
+
+
+def _row_buffers_fit(config: Config, workload: Workload) -> bool:
+    return _buffers_fit({**config, "rows_per_program": 1}, workload)
+
+
 def _block_fits(config: Config, workload: Workload) -> bool:
     return 4 <= _per_thread(config, int(config["block"])) <= norm_defaults.GRADIENT_PER_THREAD
 
@@ -97,18 +109,25 @@ SHIFTED = ConfigSpace(
 )
 STAGES = Parameter("num_stages", (1, 2, 3, 4), "tiles in flight: one more than the buffers that the next rows arrive in")
 PER_SM = Parameter("programs_per_sm", (1, 2, 4), "resident programs: each has a share of dw to be written and added, so few")
+SUMS = Parameter("sums", ("joint", "apart"), "both sums of a row in one reduction, or one after the other")
 GRADIENT_PERSISTENT = ConfigSpace(
     (
         Parameter("rows_per_program", (1, 2, 4, 8, 16, 32, 64), "2 rows of 4096 columns; narrow rows need more to fill a thread's loads"),
         Parameter("num_warps", (1, 2, 4, 8, 16, 32), "8 at 4096 columns: 32 elements a thread, dw and the weight beside them"),
         PER_SM, STAGES,
-        Parameter("sums", ("joint", "apart"), "both sums of a row in one reduction, or one after the other"),
-        spaces.HINT, OVERLAP,
+        SUMS, spaces.HINT, OVERLAP,
     ),
     (Constraint(_gradient_fits, SPILLS), Constraint(_gradient_busy, spaces.IDLE), FULL),
     norm_defaults.gradient_persistent,
 )  # fmt: skip
-GRADIENT_SHIFTED = ConfigSpace(GRADIENT_PERSISTENT.parameters, GRADIENT_PERSISTENT.constraints, norm_defaults.gradient_shifted)
+GRADIENT_SHIFTED = ConfigSpace(
+    (
+        Parameter("num_warps", (1, 2, 4, 8, 16, 32), "8 at 4095 columns: 16 elements a thread, the ends of rows take registers too"),
+        PER_SM, STAGES, SUMS, spaces.HINT, OVERLAP,
+    ),
+    (Constraint(_row_gradient_fits, SPILLS), Constraint(_row_gradient_busy, spaces.IDLE), Constraint(_row_buffers_fit, FULL.reason)),
+    norm_defaults.gradient_shifted,
+)  # fmt: skip
 GRADIENT_SPLIT = ConfigSpace(
     (
         Parameter("block", (1024, 2048, 4096, 8192), "columns a program keeps dw of; narrower blocks mean more programs a row"),

@@ -39,8 +39,8 @@ def parts(kind, cols, VECTOR: tl.constexpr):
 
 @triton.jit
 def ends(head, body, cols, VECTOR: tl.constexpr):
-    """Columns of head and tail as one tile of (1, 2 VECTOR), and which of them exist."""
-    place = tl.arange(0, 2 * VECTOR)[None, :]
+    """Columns of head and tail as one tile of (2 VECTOR,), and which of them exist."""
+    place = tl.arange(0, 2 * VECTOR)
     first = place < VECTOR
     column = tl.where(first, place, head + body + place - VECTOR)
     return column, tl.where(first, place < head, column < cols)
@@ -62,7 +62,7 @@ def shifted_kernel(
     column = tl.arange(0, COLS)[None, :]
     inside = (row < rows) & (column < body)
     at_ends, exist = ends(head, body, cols, VECTOR)
-    exist = exist & (row < rows)
+    at_ends, exist = at_ends[None, :], exist[None, :] & (row < rows)
     x = tl.load(x_ptr + aligned + column, mask=inside, other=0.0, eviction_policy=LOAD)
     x_ends = tl.load(x_ptr + start + at_ends, mask=exist, other=0.0)
     w, w_ends = x, x_ends
