@@ -85,7 +85,7 @@ def _packed_fits(config: Config, workload: Workload) -> bool:
 PACKED = ConfigSpace(
     (
         Parameter("rows_per_program", (1, 2), "it is for wide rows"),
-        Parameter("num_warps", (1, 2, 4, 8, 16, 32), "32768 columns: 32 registers a thread with 32, 64 with 16; either way two programs fit"),
+        Parameter("num_warps", (1, 2, 4, 8, 16, 32), "32768 columns: 32 registers a thread with 32, 64 with 16: two programs fit"),
         spaces.HINT, OVERLAP,
     ),
     (

@@ -23,6 +23,8 @@ def packed(workload: Workload) -> Config:
 
 def paired_row(workload: Workload) -> Config:
     """As `row` with twice the threads, since each holds two tiles: 32 elements of each, one row and 4 warps at 4096 columns."""
+    if workload.device == "cpu":
+        return {**defaults._interpreted(block_cols(workload), workload.dim("rows"), PAIRS_PER_THREAD), "overlap": False}
     config = row(workload)
     per_thread = int(config["rows_per_program"]) * block_cols(workload) / (32 * int(config["num_warps"]))
     return {**config, "num_warps": min(2 * int(config["num_warps"]), 32)} if per_thread > 32 else config
@@ -77,7 +79,8 @@ def tile(workload: Workload) -> Config:
         return {"rows_per_program": 1, **flat}
     block = defaults._clamp(block_cols(workload), 512, int(flat["block"]))
     together = defaults._power(defaults._clamp(min(int(flat["block"]) // block, rows), 1, 16))
-    return {"rows_per_program": together, **flat, "block": block}
+    warps = defaults._power(defaults._clamp(together * block // 256, 1, int(flat["num_warps"])))
+    return {"rows_per_program": together, **flat, "block": block, "num_warps": warps}
 
 
 def tile_persistent(workload: Workload) -> Config:
@@ -89,7 +92,7 @@ def rope(workload: Workload) -> Config:
     """A token's heads and 16 pairs a thread; with few tokens heads over many programs; a few tokens together where heads are few."""
     tokens, heads, half = workload.dim("tokens"), workload.dim("heads"), half_block(workload)
     fit = 2048 if tokens * heads * half >= FEW_PROGRAMS * 2048 else 256
-    fit = fit if workload.device != "cpu" else 16384
+    fit = fit if workload.device != "cpu" else 8192
     most = max(heads & -heads, _least_above(heads) if heads <= 8 else 1)
     at_once = defaults._power(defaults._clamp(min(fit // half, most), 1, 64))
     together = defaults._power(defaults._clamp(min(fit // (half * at_once), tokens), 1, 32))
