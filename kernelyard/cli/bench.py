@@ -56,10 +56,11 @@ def bench(
     """
     from kernelyard.cli import bench_explained, bench_text
     from kernelyard.cli.bench_itself import bench_itself
-    from kernelyard.cli.bench_rows import bench_workload
+    from kernelyard.cli.bench_rows import bench_workload, items_of
     from kernelyard.cli.workloads import matrices
     from kernelyard.registry import registry
     from kernelyard.registry.machine import check_device, identity
+    from kernelyard.tuner import ahead
     from kernelyard.tuner.bench import Bench
     from kernelyard.tuner.limits import Limits
     from kernelyard.verify.isolation import Worker
@@ -71,10 +72,12 @@ def bench(
         return bench_itself(everything, contract, names, frozen, device, seconds=seconds, repeat=repeat, save=save, as_json=as_json)
     options = {"budget_s": seconds, "energy": energy}
     rows: list[dict[str, Any]] = []
+    workloads = [contract.workload(point, device) for point in frozen.points]
+    items = [item for workload in workloads for item in items_of(everything, contract, workload, names)]
+    ahead.build(items, Limits(), ahead.processes(len(items)), say)
     with Worker() as worker:
         runner = Bench(worker, Limits())
-        for point in frozen.points:
-            workload = contract.workload(point, device)
+        for workload in workloads:
             say(f"{op} {workload.label()}")
             rows += bench_workload(runner, everything, contract, workload, names, options)
         if explained:

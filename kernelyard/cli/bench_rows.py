@@ -28,6 +28,15 @@ def bench_workload(
     return rows + [_row(op, workload, name) | {"reason": reason} for name, reason in sorted(failed.items())]
 
 
+def items_of(everything: Registry, op: Op, workload: Workload, names: Sequence[str]) -> list[Item]:
+    """What will be built for a workload."""
+    from kernelyard.registry.dispatch import as_pinned
+
+    asked = [k for k in everything.kernels(op.name) if not names or k.name in (*names, op.fallback, op.baseline)]
+    fits = [(kernel, *as_pinned(op, kernel, workload)) for kernel in asked]
+    return [item_of(kernel, config, workload) for kernel, answer, config in fits if answer or answer.timed]
+
+
 def _prepared(runner: Bench, everything: Registry, op: Op, workload: Workload, names: Sequence[str]) -> tuple[list[Item], dict[str, str]]:
     """What is built and right, and why the others are not."""
     from kernelyard.registry.dispatch import as_pinned

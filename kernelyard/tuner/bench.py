@@ -80,7 +80,7 @@ class Bench:
 
     def prepare(self, item: Item) -> Result:
         """Build, then check on the item's workload."""
-        built = self._build(item)
+        built = self.build(item)
         if built.status is not Status.OK:
             return built
         limit = self._limits.compile_s if item.patient else self._limits.check_s
@@ -108,7 +108,7 @@ class Bench:
     def time(self, items: Sequence[Item], options: Options, mode: str = "device", ceiling: bool = False) -> Times | Result:
         """Time items of one workload against each other, with `ceiling` a copy too; a Result says what went wrong for all."""
         for item in items:
-            built = self._build(item)
+            built = self.build(item)
             if built.status is not Status.OK:
                 return built
         device = items[0].workload.device
@@ -131,7 +131,7 @@ class Bench:
 
     def against_itself(self, item: Item, options: Options) -> Interval | Result | None:
         """The ratio of a built item to itself in one measurement; None where its time can't be told from nothing."""
-        built = self._build(item)
+        built = self.build(item)
         if built.status is not Status.OK:
             return built
         payload = {"id": item.id, "device": item.workload.device, "options": dict(options)}
@@ -159,7 +159,8 @@ class Bench:
             self._run("forget_job", {"keep": ids}, self._limits.check_s)
             self._built = {name: seconds for name, seconds in self._built.items() if name in ids}
 
-    def _build(self, item: Item) -> Result:
+    def build(self, item: Item) -> Result:
+        """Build, unless the worker that lives now has it."""
         if item.id in self._here():
             return Result(Status.OK, build_s=self._built[item.id])
         names = {"id": item.id, "op": item.workload.op, "kernel": item.kernel}
