@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import subprocess
@@ -17,10 +18,12 @@ from kernelyard.errors import BuildFailed
 from kernelyard.plugins.triton_jit import plugin, probe
 from kernelyard.plugins.triton_jit.kernels import KERNELS
 from kernelyard.plugins.triton_jit.launch import row_view
+from kernelyard.registry.backend import TritonLaunch
 from kernelyard.registry.kernel import Kernel
+from kernelyard.registry.lazy import load
 from kernelyard.registry.machine import installed
 from kernelyard.registry.op import Op, Point
-from kernelyard.registry.spec import YES, TensorSpec, Workload, no
+from kernelyard.registry.spec import YES, DeclarationError, TensorSpec, Workload, no
 
 OPS = {op.name: op for op in contracts.ops}
 NAMES = [f"{k.op}/{k.name}" for k in KERNELS]
@@ -95,7 +98,30 @@ def test_default_configs_compile_for_hopper_without_spills_and_with_16_byte_acce
         built = compile_only(op, kernel, work, kernel.space.default_for(work))
         assert built.local_bytes == 0, dims
         assert built.shared_bytes <= 227 * 1024
-        assert built.store_bytes == (2 if dims == (1000, 4095) else 16), dims
+        alone = "_backward" not in op.name and kernel.name != "triton.shifted"  # a gradient's workspace is aligned whatever the width
+        assert built.store_bytes == (2 if dims == (1000, 4095) and alone else 16), dims
+
+
+@needs_triton
+def test_rows_that_start_anywhere_are_copied_16_bytes_at_a_time_to_all_their_registers() -> None:
+    from kernelyard.plugins.triton_jit.offline import compile_only
+
+    work = workload(RMSNORM, (1000, 4095))
+    kernel, whole = named("rmsnorm", "triton.shifted"), named("rmsnorm", "triton.row")
+    built, other = (compile_only(RMSNORM, one, work, one.space.default_for(work)) for one in (kernel, whole))
+    assert (built.load_bytes, built.store_bytes) == (16, 16) and (other.load_bytes, other.store_bytes) == (2, 2)
+
+
+@needs_triton
+@pytest.mark.parametrize("op", ["rmsnorm_backward", "add_rmsnorm_backward"])
+def test_a_gradients_last_launch_waits_for_those_ahead_and_they_let_it_come(op: str) -> None:
+    from kernelyard.plugins.triton_jit.offline import compile_only
+
+    kernel, work = named(op, "triton.split"), workload(OPS[op], (2048, 32768))
+    asked = kernel.space.default_for(work)
+    for overlap in (True, False):
+        ptx = compile_only(OPS[op], kernel, work, {**asked, "overlap": overlap}).ptx
+        assert ptx.count("griddepcontrol.wait") == (2 if overlap else 0)
 
 
 @needs_triton
@@ -121,16 +147,15 @@ def test_a_config_that_can_not_be_compiled_is_a_failed_build() -> None:
     kernel = named("rmsnorm", "triton.row")
     work = workload(RMSNORM, (4, 64))
     with pytest.raises(BuildFailed, match="Triton can't compile row_kernel"):
-        compile_only(RMSNORM, kernel, work, {"rows_per_program": 3, "num_warps": 1, "hint": "none", "weight": "late"})
+        compile_only(RMSNORM, kernel, work, {"rows_per_program": 3, "num_warps": 1, "hint": "none", "weight": "late", "overlap": False})
 
 
 @needs_triton
 def test_no_load_or_store_has_both_a_cache_modifier_and_an_eviction_policy() -> None:
     import inspect
 
-    from kernelyard.plugins.triton_jit import rmsnorm, softmax, vector_add
-
-    assert all("cache_modifier=" not in inspect.getsource(module) for module in (rmsnorm, softmax, vector_add))
+    modules = {load(kernel.entry).__module__ for kernel in KERNELS} | {"kernelyard.plugins.triton_jit.norm_gradient"}
+    assert all("cache_modifier=" not in inspect.getsource(importlib.import_module(name)) for name in modules)
 
 
 # Declarations ---------------------------------------------------------------------------------------
@@ -251,6 +276,45 @@ def test_a_kernel_with_scratch_memory_goes_the_whole_way(monkeypatch: pytest.Mon
     compiled.run.global_scratch_size = 64
     handle._launcher(launch, compiled)(77, (1, 2, 3))
     assert compiled.run.calls[0][:7] == ("the whole way", 3, 1, 1, 77, "function", "packed")
+
+
+# Several launches -----------------------------------------------------------------------------------
+
+
+def test_launches_of_one_call_share_a_workspace_that_is_new_at_each_call() -> None:
+    from kernelyard.plugins.triton_jit.build import _in_order, with_workspace
+
+    seen: list[tuple[torch.Tensor, ...]] = []
+    first, second = (lambda outputs, *args: seen.append(outputs) for _ in range(2))
+    into = with_workspace((TensorSpec((4, 8), "float32"),), _in_order([first, second]))
+    out = torch.empty(3)
+    for _ in range(2):
+        into((out,), "argument")
+    assert [len(outputs) for outputs in seen] == [2] * 4 and all(outputs[0] is out for outputs in seen)
+    works = [outputs[1] for outputs in seen]
+    assert works[0] is works[1] and works[2] is works[3] and works[0].data_ptr() != works[2].data_ptr()
+    assert (works[0].shape, works[0].dtype) == ((4, 8), torch.float32)
+
+
+@needs_triton
+def test_without_rows_only_the_total_runs_and_writes_zeros_and_without_a_weight_there_is_none() -> None:
+    kernel = named("rmsnorm_backward", "triton.persistent")
+
+    def launches(work: Workload) -> list[str]:
+        return [one.function.__name__ for one in load(kernel.entry)(work, kernel.space.default_for(work)).all()]
+
+    op = OPS["rmsnorm_backward"]
+    assert launches(workload(op, (64, 256))) == ["persistent_kernel", "total_kernel"]
+    assert launches(workload(op, (0, 256))) == ["total_kernel"]
+    x = torch.empty(64, 256)
+    assert launches(op.workload_of((x, x, None, 1e-6, 0.0, "fp32"))) == ["persistent_kernel"]
+
+
+def test_only_the_first_launch_may_have_a_workspace() -> None:
+    spec = (TensorSpec((1,), "float32"),)
+    later = TritonLaunch(None, (1, 1, 1), tuple, workspace=spec)
+    with pytest.raises(DeclarationError, match="first launch"):
+        TritonLaunch(None, (1, 1, 1), tuple, then=later)
 
 
 # On a GPU -------------------------------------------------------------------------------------------

@@ -165,6 +165,16 @@ def test_a_tensor_of_the_kernels_own_is_a_workspace_and_may_be_read(traced: Any)
     assert (scratch["name"], scratch["read_unique"], scratch["written_unique"], scratch["model_bytes"]) == ("scratch", 4 * N, 4 * N, 0)
 
 
+@pytest.mark.parametrize("kernel", ["triton.persistent", "triton.split", "triton.shifted"])
+def test_a_launch_reads_what_the_programs_of_the_one_before_left_and_that_is_no_race(kernel: str, traced: Any) -> None:
+    report = traced(kernel, "rmsnorm_backward", (9, 129), "bfloat16")
+    assert report["findings"] == []
+    share = next(tensor for tensor in report["tensors"] if tensor["name"] == "share")
+    assert (share["role"], share["model_bytes"]) == ("workspace", 0) and 0 < share["read_unique"] <= share["written_unique"]
+    outputs = {tensor["name"]: tensor for tensor in report["tensors"] if tensor["role"] == "output"}
+    assert {name: one["written_unique"] == one["model_bytes"] for name, one in outputs.items()} == {"dx": True, "dw": True}
+
+
 def test_nothing_to_do_is_traced_as_nothing(traced: Any) -> None:
     report = traced("triton.shifted", dims=(0,))
     assert report["instructions"] == [] and report["findings"] == [] and report["totals"]["unique_ratio"] is None
