@@ -9,6 +9,8 @@
 // Widths     Rows off a multiple of 16 bytes: see rows.cuh. One kernel more, chosen on the host from addresses and strides.
 // Resources  Registers (sm_90a, bf16; whole vectors / any width), no spills: one vector a thread 40 / 40, four and a cluster of four
 //            48 / 58, eight 87 / 80: 11 blocks of 64 threads a multiprocessor, 90 KB in flight. 4 bytes of shared memory a warp.
+// Seen       One H200, bf16: (1, 4096) 1.45 us, 2.3 without OVERLAP; (8192, 4096) 97% of a copy; (2048, 32768) over a cluster of four 91%,
+//            of two 87%, in one block of 1024 threads 88%; (1000, 4095) 79%; (32768, 128) 94%.
 // Casting    LLAMA rounds x * rstd to x's dtype before the product with the weight, itself in that dtype.
 #include "rows.cuh"
 
