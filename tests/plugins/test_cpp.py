@@ -411,3 +411,8 @@ def test_gradients_follow_autograd_through_the_forward_kernels_contract() -> Non
     dx, dw = outputs(cpp.RMSNORM_BACKWARD, (dy, x.detach().float(), w.detach().float(), 1e-2, 0.0, "fp32"))
     torch.testing.assert_close(dx.double(), x.grad, rtol=1e-5, atol=1e-5)
     torch.testing.assert_close(dw.double(), w.grad, rtol=1e-5, atol=1e-5)
+
+
+def test_an_output_of_large_pages_is_whole_and_its_neighbours_are_left_alone() -> None:
+    a = torch.arange(9 << 20, dtype=torch.float32)
+    assert torch.equal(run(cpp.VECTOR_ADD, (a, a)), a + a)

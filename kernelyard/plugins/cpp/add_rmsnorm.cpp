@@ -58,6 +58,8 @@ void add_rmsnorm(TensorView y, TensorView r, TensorView x, TensorView residual, 
   const Config config{threads, chunk, stream, prefetch};
   if (from.count * from.cols == 0) return;
   check_weight(w, from.cols);
+  ask_for_large_pages(y);
+  ask_for_large_pages(r);
   by_type(x, "x", [&](auto element) {
     using T = decltype(element);
     by_weight<T>(w, from.cols, offset, llama, [&](auto scale, const auto* weight) {

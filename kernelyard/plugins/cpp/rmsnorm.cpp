@@ -52,6 +52,7 @@ void rmsnorm(TensorView y, TensorView x, Optional<TensorView> w, double eps_, do
   const Config config{threads, chunk, unroll, stream, prefetch};
   if (from.count * from.cols == 0) return;
   check_weight(w, from.cols);
+  ask_for_large_pages(y);
   by_type(x, "x", [&](auto element) {
     using T = decltype(element);
     by_weight<T>(w, from.cols, offset, llama, [&](auto scale, const auto* weight) {

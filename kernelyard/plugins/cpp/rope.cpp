@@ -125,6 +125,7 @@ void rope(TensorView y, TensorView x, TensorView cos, TensorView sin, TensorView
     }
   }
   const Config config{threads, chunk, stream, prefetch};
+  ask_for_large_pages(y);
   by_type(x, "x", [&](auto element) {
     using T = decltype(element);
     by_type(cos, "cos", [&](auto entry) {

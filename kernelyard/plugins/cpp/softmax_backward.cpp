@@ -30,6 +30,7 @@ void softmax_backward(TensorView dx, TensorView dy, TensorView y, int64_t thread
   const Rows to(dx, "dx"), from_dy(dy, "dy"), from_y(y, "y");
   const int64_t cols = from_y.cols;
   if (from_y.count * cols == 0) return;
+  ask_for_large_pages(dx);
   by_type(y, "y", [&](auto element) {
     using T = decltype(element);
     T* out = static_cast<T*>(data(dx));

@@ -65,6 +65,7 @@ void softmax(TensorView y, TensorView x, int64_t threads, int64_t chunk, int64_t
   const Rows to(y, "the output"), from(x, "x");
   const int64_t cols = from.cols;
   if (from.count * cols == 0) return;
+  ask_for_large_pages(y);
   by_type(x, "x", [&](auto element) {
     using T = decltype(element);
     T* out = static_cast<T*>(data(y));

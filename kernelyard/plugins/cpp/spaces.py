@@ -67,7 +67,7 @@ def _tasks(count: Count) -> Constraint:
     )
 
 
-BLOCK = Parameter("block", (1, 4), "rows whose columns are summed together: 4 read the sums a quarter as often, and keep 16 streams going")
+BLOCK = Parameter("block", (1, 4), "rows whose columns are summed together: 4 read dw's sums a quarter as often, but keep 16 streams going")
 NEXT_ROW = Constraint(lambda c, w: not c["prefetch"] or rows(w) > 1, "one row has no next row to prefetch")
 WHOLE_BLOCK = Constraint(lambda c, w: c["block"] == 1 or rows(w) >= 4 * int(c["threads"]), "a block is for four rows a thread or more")
 
@@ -92,7 +92,9 @@ def shared_space() -> ConfigSpace:
     """The space of a kernel that also sums over rows: an equal share of them for each thread, which has sums of its own."""
 
     def defaults(workload: Workload) -> Config:
-        return {"threads": threads_for(workload), "block": 1, **_memory(workload)}
+        threads, memory = threads_for(workload), _memory(workload)
+        blocks = not memory["streaming"] and rows(workload) >= 4 * threads
+        return {"threads": threads, "block": 4 if blocks else 1, **memory}
 
     return ConfigSpace((THREADS, BLOCK, STREAMING, PREFETCH), (*_spreading(rows), NEXT_ROW, WHOLE_BLOCK), defaults)
 

@@ -24,6 +24,7 @@ void vector_add(TensorView y, TensorView a, TensorView b, int64_t threads, int64
   same_shape(b, "b", a, "a");
   contiguous(y, "the output"), contiguous(a, "a"), contiguous(b, "b");
   const int64_t n = a.numel();
+  ask_for_large_pages(y);
   by_type(a, "a", [&](auto element) {
     using T = decltype(element);
     T* out = static_cast<T*>(data(y));
