@@ -3,9 +3,16 @@
 Bytes: x once, y once. 5 flops and 1 (row) or 2 (sweep) exponentials an element: bound by memory; at 4 TB/s of bf16 the
 exponential units of an H200 run at a third (row) or two thirds (sweep) of their rate, so a third exponential would bound.
 
-row    a program holds (rows_per_program, cols) in registers. Tile = whole rows, next power of two.
-sweep  online (Milakov and Gimelshein 2018, algorithm 3): one maximum and one sum a block of columns, rescaled when the maximum grows;
-       then the row again out of L2, written.
+row         a program holds (rows_per_program, cols) in registers. Tile = whole rows, next power of two.
+persistent  a fixed grid, each program takes every grid-th tile; the next ones are copied to shared memory meanwhile (num_stages).
+sweep       online (Milakov and Gimelshein 2018, algorithm 3): one maximum and one sum a block of columns, rescaled when the maximum
+            grows; then the row again out of L2, written.
+Two more for rows that `row` serves badly: softmax_shifted (widths that 16 bytes do not divide) and softmax_packed (wide rows).
+
+Seen on one H200, bf16, launches of one kernel following each other: `row` makes 98 to 99% of a copy from 1024 to 8192 columns. At
+(2048, 32768) it stops at 75%, as one program fits on a multiprocessor and nothing moves while it reduces; `sweep` makes 81%, in blocks of
+8192 with the first sweep kept in L2 (72% without), `persistent` 87% with two rows ahead and 64% with one. At 4096 columns
+`persistent` loses 8% to `row`: many small programs hide more than one buffer each does. evict_first anywhere costs 1 to 6% in `row`.
 
 NaN: tl.max passes over it, and the sum does not: exp(NaN) makes the sum and so the whole row NaN. +inf: inf - inf does the same.
 -inf alone: the maximum is put to 0, every exponential is 0, and 1 / sum is put to 0.
@@ -40,10 +47,28 @@ def reciprocal(total):
     return tl.where(total == 0.0, 0.0, 1.0 / tl.where(total == 0.0, 1.0, total))
 
 
+@triton.jit
+def loaded(pointer, inside, FULL: tl.constexpr, POLICY: tl.constexpr):
+    """A tile, -inf where there is none. Of a full one no element is asked: a seventh of the instructions of `persistent`."""
+    if FULL:
+        return tl.load(pointer, eviction_policy=POLICY)
+    return tl.load(pointer, mask=inside, other=float("-inf"), eviction_policy=POLICY)
+
+
+@triton.jit
+def stored(pointer, y, inside, FULL: tl.constexpr, POLICY: tl.constexpr):
+    """A tile written, in the dtype of where it goes."""
+    if FULL:
+        tl.store(pointer, y.to(pointer.dtype.element_ty), eviction_policy=POLICY)
+    else:
+        tl.store(pointer, y.to(pointer.dtype.element_ty), mask=inside, eviction_policy=POLICY)
+
+
 @triton.jit(do_not_specialize=["rows"])
 def row_kernel(
     y_ptr, x_ptr, rows, cols_units, stride_units,
-    UNIT: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr, LOAD: tl.constexpr, STORE: tl.constexpr, PDL: tl.constexpr,
+    UNIT: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr, FULL: tl.constexpr,
+    LOAD: tl.constexpr, STORE: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """A tile of whole rows in registers."""
     begin(PDL)
@@ -52,16 +77,17 @@ def row_kernel(
     column = tl.arange(0, COLS)[None, :]
     inside = (row < rows) & (column < cols)
     wide = row.to(tl.int64)
-    x = tl.load(x_ptr + wide * (stride_units * UNIT) + column, mask=inside, other=float("-inf"), eviction_policy=LOAD).to(tl.float32)
+    x = loaded(x_ptr + wide * (stride_units * UNIT) + column, inside, FULL, LOAD).to(tl.float32)
     power = tl.exp(x - finite(tl.max(x, 1, keep_dims=True)))
     y = power * reciprocal(tl.sum(power, 1, keep_dims=True))
-    tl.store(y_ptr + wide * cols + column, y.to(y_ptr.dtype.element_ty), mask=inside, eviction_policy=STORE)
+    stored(y_ptr + wide * cols + column, y, inside, FULL, STORE)
 
 
 @triton.jit(do_not_specialize=["rows"])
 def persistent_kernel(
     y_ptr, x_ptr, rows, cols_units, stride_units,
-    UNIT: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr, LOAD: tl.constexpr, STORE: tl.constexpr, PDL: tl.constexpr,
+    UNIT: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr, FULL: tl.constexpr,
+    LOAD: tl.constexpr, STORE: tl.constexpr, PDL: tl.constexpr,
     STAGES: tl.constexpr,
 ):  # fmt: skip
     """Every grid-th tile of whole rows."""
@@ -72,10 +98,10 @@ def persistent_kernel(
         row = (tile * ROWS + tl.arange(0, ROWS))[:, None]
         inside = (row < rows) & (column < cols)
         wide = row.to(tl.int64)
-        x = tl.load(x_ptr + wide * (stride_units * UNIT) + column, mask=inside, other=float("-inf"), eviction_policy=LOAD).to(tl.float32)
+        x = loaded(x_ptr + wide * (stride_units * UNIT) + column, inside, FULL, LOAD).to(tl.float32)
         power = tl.exp(x - finite(tl.max(x, 1, keep_dims=True)))
         y = power * reciprocal(tl.sum(power, 1, keep_dims=True))
-        tl.store(y_ptr + wide * cols + column, y.to(y_ptr.dtype.element_ty), mask=inside, eviction_policy=STORE)
+        stored(y_ptr + wide * cols + column, y, inside, FULL, STORE)
 
 
 @triton.jit(do_not_specialize=["rows"])
@@ -113,13 +139,13 @@ def sweep_kernel(
 
 def row(workload: Workload, config: Config) -> TritonLaunch:
     """One program for every `rows_per_program` rows."""
-    return _launch(row_kernel, workload, config, _tiles(workload, config), {"COLS": block_cols(workload)})
+    return _launch(row_kernel, workload, config, _tiles(workload, config), {"COLS": block_cols(workload), "FULL": full(workload, config)})
 
 
 def persistent(workload: Workload, config: Config) -> TritonLaunch:
     """`programs_per_sm` programs on each multiprocessor, or one a tile where there are fewer."""
     programs = min(_tiles(workload, config), sm_count(workload) * int(config["programs_per_sm"]))
-    constants = {"COLS": block_cols(workload), "STAGES": int(config["num_stages"])}
+    constants = {"COLS": block_cols(workload), "FULL": full(workload, config), "STAGES": int(config["num_stages"])}
     return _launch(persistent_kernel, workload, config, programs, constants)
 
 
@@ -127,6 +153,11 @@ def sweep(workload: Workload, config: Config) -> TritonLaunch:
     """One program for every `rows_per_program` rows, two sweeps each."""
     constants = {"BLOCK": int(config["block"]), "KEEP": policies(config)[2]}
     return _launch(sweep_kernel, workload, config, _tiles(workload, config), constants)
+
+
+def full(workload: Workload, config: Config) -> bool:
+    """Whether no tile of whole rows reaches past the tensor."""
+    return workload.dim("cols") == block_cols(workload) and workload.dim("rows") % int(config["rows_per_program"]) == 0
 
 
 def _tiles(workload: Workload, config: Config) -> int:

@@ -21,7 +21,7 @@ from torch import Tensor
 from kernelyard.plugins.triton_jit.defaults import block_cols
 from kernelyard.plugins.triton_jit.launch import policies, row_view
 from kernelyard.plugins.triton_jit.overlap import begin, compiling, overlaps
-from kernelyard.plugins.triton_jit.softmax import finite, reciprocal
+from kernelyard.plugins.triton_jit.softmax import finite, full, loaded, reciprocal, stored
 from kernelyard.registry.backend import TritonLaunch
 from kernelyard.registry.spec import Config, Workload
 
@@ -39,7 +39,7 @@ def again(x, after, zero, OPAQUE: tl.constexpr):
 @triton.jit(do_not_specialize=["rows", "zero"])
 def packed_kernel(
     y_ptr, x_ptr, rows, cols_units, stride_units, zero,
-    UNIT: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr, OPAQUE: tl.constexpr,
+    UNIT: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr, FULL: tl.constexpr, OPAQUE: tl.constexpr,
     LOAD: tl.constexpr, STORE: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """A tile of whole rows in registers."""
@@ -49,13 +49,13 @@ def packed_kernel(
     column = tl.arange(0, COLS)[None, :]
     inside = (row < rows) & (column < cols)
     wide = row.to(tl.int64)
-    x = tl.load(x_ptr + wide * (stride_units * UNIT) + column, mask=inside, other=float("-inf"), eviction_policy=LOAD)
+    x = loaded(x_ptr + wide * (stride_units * UNIT) + column, inside, FULL, LOAD)
     shift = finite(tl.max(x.to(tl.float32), 1, keep_dims=True))
     x = again(x, shift, zero, OPAQUE)
     total = tl.sum(tl.exp(x.to(tl.float32) - shift), 1, keep_dims=True)
     x = again(x, total, zero, OPAQUE)
     y = tl.exp(x.to(tl.float32) - shift) * reciprocal(total)
-    tl.store(y_ptr + wide * cols + column, y.to(y_ptr.dtype.element_ty), mask=inside, eviction_policy=STORE)
+    stored(y_ptr + wide * cols + column, y, inside, FULL, STORE)
 
 
 def packed(workload: Workload, config: Config) -> TritonLaunch:
@@ -64,7 +64,7 @@ def packed(workload: Workload, config: Config) -> TritonLaunch:
     sizes = (view.rows, view.cols_units, view.stride_units)
     load, store, _ = policies(config)
     constants = {
-        "UNIT": view.unit, "ROWS": together, "COLS": block_cols(workload), "OPAQUE": compiling(),
+        "UNIT": view.unit, "ROWS": together, "COLS": block_cols(workload), "FULL": full(workload, config), "OPAQUE": compiling(),
         "LOAD": load, "STORE": store, "PDL": overlaps(config),
     }  # fmt: skip
 

@@ -1,8 +1,15 @@
 """vector_add in Triton: out = a + b, one block a program.
 
-Bytes: 3 n size; one add an element: bound by memory. A block is `block` elements, 16 bytes a thread and load; its programs are
-independent, so the order in memory is the order of the grid. Full blocks carry no mask: with one, an odd n would turn every
-load of the array into single elements (Triton vectorises a mask only as far as n is divisible).
+Bytes: 3 n size; one add an element: bound by memory.
+
+stream      a block of `block` elements a program, 16 bytes a thread and load; programs are independent, so the order in memory is the
+            order of the grid. Full blocks carry no mask: with one, an odd n would turn every load of the array into single
+            elements (Triton vectorises a mask only as far as n is divisible).
+persistent  a fixed grid, each program takes every grid-th full block; the next ones are copied to shared memory meanwhile.
+
+Seen on one H200, bf16: blocks of 1024 to 8192 and 16 to 64 bytes a thread are within 0.5% of each other and of torch.add at 268 million
+elements (4380 GB/s); launches that overlap take 2% off at 17 million and 16% at one million. evict_first loads cost 5%, stores
+nothing; `persistent` is 6% slower at 268 million.
 Offsets are 64-bit where n passes 2^31.
 """
 
