@@ -15,7 +15,7 @@ import torch
 from kernelyard.contracts import RMSNORM, SOFTMAX, VECTOR_ADD
 from kernelyard.contracts import plugin as contracts
 from kernelyard.errors import BuildFailed
-from kernelyard.plugins.triton_jit import plugin, probe
+from kernelyard.plugins.triton_jit import norms, plugin, probe
 from kernelyard.plugins.triton_jit.kernels import KERNELS
 from kernelyard.plugins.triton_jit.launch import row_view
 from kernelyard.registry.backend import TritonLaunch
@@ -26,10 +26,10 @@ from kernelyard.registry.op import Op, Point
 from kernelyard.registry.spec import YES, DeclarationError, TensorSpec, Workload, no
 
 OPS = {op.name: op for op in contracts.ops}
-NAMES = [f"{k.op}/{k.name}" for k in KERNELS]
-LARGE = {"vector_add": [(1 << 24,), (1_000_003,)], "rows": [(16384, 4096), (2048, 32768), (1000, 4095)]}
+NAMES = [f"{k.op}/{k.name}" for k in norms.KERNELS]
+LARGE = {"rows": [(16384, 4096), (2048, 32768), (1000, 4095)]}
 needs_triton = pytest.mark.skipif(not installed("triton"), reason="triton is not installed")
-every_kernel = pytest.mark.parametrize("kernel", KERNELS, ids=NAMES)
+every_kernel = pytest.mark.parametrize("kernel", norms.KERNELS, ids=NAMES)
 
 
 def workload(op: Op, dims: tuple[int, ...], dtype: str = "bfloat16", layout: str = "contiguous") -> Workload:
@@ -249,7 +249,7 @@ def test_a_call_by_handle_gives_the_driver_addresses_and_leaves_a_misaligned_out
     from kernelyard.plugins.triton_jit import handle, vector_add
 
     work = workload(VECTOR_ADD, (3000,), "float32")
-    launch = vector_add.stream(work, {"block": 1024, "num_warps": 4, "hint": "stream"})
+    launch = vector_add.stream(work, {"block": 1024, "num_warps": 4, "hint": "stream", "overlap": False})
     monkeypatch.setattr(torch.cuda, "current_device", lambda: -1)  # the index that a CPU tensor has
     monkeypatch.setattr(torch._C, "_cuda_getDevice", lambda: -1, raising=False)
     monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda index: 77, raising=False)
@@ -259,7 +259,7 @@ def test_a_call_by_handle_gives_the_driver_addresses_and_leaves_a_misaligned_out
     a, b, out = torch.ones(3000), torch.ones(3000), torch.empty(3001)
     for _ in range(2):
         into((out[:3000],), a, b)
-    values = (out.data_ptr(), a.data_ptr(), b.data_ptr(), 3000, 1024, False, "evict_first", "evict_first")
+    values = (out.data_ptr(), a.data_ptr(), b.data_ptr(), 3000, 1024, False, "evict_first", "evict_first", False)
     assert compiled.run.calls == [GIVEN[version](values)] * 2
     assert elsewhere == []
     into((out[1:],), a, b)
@@ -271,7 +271,8 @@ def test_a_call_by_handle_gives_the_driver_addresses_and_leaves_a_misaligned_out
 def test_a_kernel_with_scratch_memory_goes_the_whole_way(monkeypatch: pytest.MonkeyPatch) -> None:
     from kernelyard.plugins.triton_jit import handle, vector_add
 
-    launch = vector_add.stream(workload(VECTOR_ADD, (3000,), "float32"), {"block": 1024, "num_warps": 4, "hint": "stream"})
+    config = {"block": 1024, "num_warps": 4, "hint": "stream", "overlap": False}
+    launch = vector_add.stream(workload(VECTOR_ADD, (3000,), "float32"), config)
     compiled = Handle()
     compiled.run.global_scratch_size = 64
     handle._launcher(launch, compiled)(77, (1, 2, 3))
