@@ -37,7 +37,7 @@ def traffic(*steps: Access, model: int = 4096, question: Question | None = None,
         for step in steps:
             see(step)
 
-    return measure(Trace("kernel", "nowhere.py", (4, 1, 1), 4, regions, run), model, question)
+    return measure(Trace("kernel", "nowhere.py", (4, 1, 1), 4, regions, run, later_warps=(4,)), model, question)
 
 
 def copied(line: int = 1) -> list[Access]:
@@ -263,3 +263,19 @@ def test_a_report_is_json() -> None:
     content = json.loads(json.dumps(report))
     assert content["totals"]["unique_bytes"] == 4096 + 512 and content["totals"]["unique_ratio"] == 1.125
     assert content["findings"][0]["sentence"] and len(content["explained"]["lanes"]) == 32
+
+
+# Several launches -------------------------------------------------------------------------------------
+
+
+def test_a_launch_may_read_and_overwrite_what_the_one_before_stored_and_its_own_programs_race_as_ever() -> None:
+    first = [access("store", "w", 0), access("store", "y", 0), access("load", "x", 0)]
+    later = [replace(one, launch=1) for one in (access("load", "w", 1), access("store", "w", 1), access("store", "y", 2))]
+    assert kinds(*first, *later) == []
+    assert kinds(*first, *(replace(one, launch=0) for one in later)) == ["read race", "write race", "write race"]
+    assert kinds(*first, *later, replace(access("load", "w", 2), launch=1)) == ["read race"]
+
+
+def test_an_output_that_no_launch_has_written_is_read_too_early_in_the_second_as_in_the_first() -> None:
+    assert kinds(access("store", "w", 0), replace(access("load", "y", 0), launch=1)) == ["read-before-write"]
+    assert kinds(access("store", "y", 0), replace(access("load", "y", 1), launch=1)) == []
