@@ -1,8 +1,12 @@
-"""The author's config of the norm kernels and of their gradients for a workload."""
+"""The author's config of the norm kernels and of their gradients for a workload.
+
+Forward it is that of softmax, whose kernels have the same accesses and were measured on an H200; the gradients' follow from registers
+and shared memory.
+"""
 
 from __future__ import annotations
 
-from kernelyard.plugins.triton_jit import defaults
+from kernelyard.plugins.triton_jit import defaults, pointwise_defaults
 from kernelyard.plugins.triton_jit.defaults import FEW_PROGRAMS, block_cols
 from kernelyard.registry.spec import DTYPE_BYTES, Config, Workload
 
@@ -12,13 +16,13 @@ MULTIPROCESSORS = 132
 
 
 def row(workload: Workload) -> Config:
-    """As rows of any op; on a few rows the weight is loaded beside x."""
-    return {**defaults.row(workload), "weight": "early" if workload.dim("rows") <= FEW_PROGRAMS else "late", "overlap": False}
+    """As softmax's rows, which were measured; on a few rows the weight is loaded beside x."""
+    return {**pointwise_defaults.row(workload), "weight": "early" if workload.dim("rows") <= FEW_PROGRAMS else "late"}
 
 
 def sweep(workload: Workload) -> Config:
-    """As rows of any op."""
-    return {**defaults.sweep(workload), "overlap": False}
+    """As softmax's."""
+    return pointwise_defaults.sweep(workload)
 
 
 def persistent(workload: Workload) -> Config:
@@ -32,12 +36,8 @@ def persistent(workload: Workload) -> Config:
 
 
 def shifted(workload: Workload) -> Config:
-    """All rows in one wave, two programs a multiprocessor: 4 rows and 8 warps for 1000 rows of 4095."""
-    cols, rows = block_cols(workload), workload.dim("rows")
-    fit = max(32 * 32 * 64 // cols, 1)
-    together = min(_power_above(-(-rows // FEW_PROGRAMS)), fit, 8) if workload.device != "cpu" else min(fit, 8)
-    warps = defaults._power(defaults._clamp(together * cols // (32 * 64), 1, 32))
-    return {"rows_per_program": together, "num_warps": warps, "hint": "none", "overlap": False}
+    """As softmax's: one row and 8 warps at 4095 columns."""
+    return pointwise_defaults.shifted(workload)
 
 
 def gradient_persistent(workload: Workload) -> Config:
@@ -84,7 +84,3 @@ def gradient_split(workload: Workload) -> Config:
 def vector(workload: Workload) -> int:
     """Elements in 16 bytes."""
     return 16 // DTYPE_BYTES[workload.dtype]
-
-
-def _power_above(value: int) -> int:
-    return 1 << (max(value, 1) - 1).bit_length()

@@ -99,7 +99,7 @@ PERSISTENT = ConfigSpace(
 )
 SHIFTED = ConfigSpace(
     (
-        Parameter("rows_per_program", (1, 2, 4, 8), "rows of one kind share the weight's loads; with 8 half the GPU idles at 1000 rows"),
+        Parameter("rows_per_program", (1, 2, 4, 8), "rows of one kind share the weight's loads; softmax loses 20% by two"),
         spaces.WARPS,
         spaces.HINT,
         OVERLAP,
