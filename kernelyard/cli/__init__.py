@@ -65,7 +65,7 @@ def main() -> None:
 def run(arguments: list[str]) -> int:
     """Run one command line; every expected failure is one message on stderr and an exit code."""
     from kernelyard.errors import KernelyardError
-    from kernelyard.registry.spec import DeclarationError
+    from kernelyard.registry.answer import DeclarationError
 
     debug = "--debug" in arguments
     try:

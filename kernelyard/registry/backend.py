@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from kernelyard.registry.lazy import load
-from kernelyard.registry.spec import Answer, Config, TensorSpec, Workload, no, require
+from kernelyard.registry.probing import probed
+from kernelyard.registry.spec import Answer, Config, TensorSpec, Workload, require
 
 if TYPE_CHECKING:
     from kernelyard.registry.kernel import Kernel
@@ -48,11 +49,7 @@ class Backend:
 
     def available(self, device: str, purpose: Purpose = "run") -> Answer:
         """Whether kernels of this backend can run (or be checked) on this machine's device type. A probe that raises is a no."""
-        try:
-            answer = load(self.probe)(device, purpose)
-        except (Exception, SystemExit) as error:  # a stranger's probe may raise anything
-            return no(f"its backend's probe failed: {type(error).__name__}: {error}")
-        return answer if isinstance(answer, Answer) else no(f"its backend's probe returned {answer!r}, not an Answer")
+        return probed(self.probe, device, purpose)
 
     def builder(self) -> Builder:
         """The object that builds; imports what the backend needs."""

@@ -8,14 +8,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
+from kernelyard.registry.answer import YES, Answer, no
 from kernelyard.registry.lazy import load
-from kernelyard.registry.spec import YES, Answer, Choice, Workload, no
 
 if TYPE_CHECKING:  # `import kernelyard` imports this module, and must cost nothing
     from kernelyard.registry.op import Op
     from kernelyard.registry.registry import Registry
+    from kernelyard.registry.spec import Choice, Workload
 
-Source = Callable[[str, str, str, str], Choice | None]
+Source = Callable[[str, str, str, str], "Choice | None"]
 """(op, workload key, device key, mode) -> Choice or None; never raises for an entry it can't read."""
 
 _source: Source | str | None = None

@@ -1,7 +1,8 @@
 """What an entry point declares, as names; a stranger's is imported in a child process, not in this one.
 
 The child has a time limit, and what it found is kept in the home folder until the plugin's files or the installed packages
-change. So a plugin that raises, hangs, prints or ends the process can't harm `kernelyard list`.
+change. So a plugin that raises, hangs, prints or ends the process can't harm `kernelyard list`. What the built-in ones declare is
+kept too, as importing them all takes longer than the rest of a listing.
 """
 
 from __future__ import annotations
@@ -17,15 +18,17 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from kernelyard.registry import discovery
+from kernelyard.registry.answer import digest
 from kernelyard.registry.discovery import EntryPoint, Loaded, Problem
 from kernelyard.registry.home import home_path
-from kernelyard.registry.spec import digest
 
 IMPORT_LIMIT_S = 60.0
+INSTALLED = (".dist-info", ".egg-info", ".pth")
 FAILURE_KEPT_S = 600.0
 """A failure is tried again after so long: its cause may lie outside the files that are watched, in a driver or the environment."""
 
@@ -60,16 +63,18 @@ class Description:
 
 def describe(point: EntryPoint, say: Callable[[str], None] = lambda text: None) -> Description | Problem:
     """What an entry point declares; a stranger's is imported in a child process, unless that was done before."""
-    if point.built_in or point.trusted:
-        loaded = discovery.load(point)
-        return loaded if isinstance(loaded, Problem) else Description.of(loaded)
+    if point.trusted:
+        return _here(point)
     key, file = _key(point), home_path() / "plugins" / f"{digest([point.distribution, point.name, point.value])}.json"
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
         kept = json.loads(file.read_text())
         if kept["key"] == key and time.time() < kept["until"]:
             return _from_json(kept["content"])
-    say(f"importing plugin {point.name} of {point.distribution} to see what it declares")
-    described = _in_child(point)
+    if point.built_in:
+        described = _here(point)
+    else:
+        say(f"importing plugin {point.name} of {point.distribution} to see what it declares")
+        described = _in_child(point)
     with contextlib.suppress(OSError):
         file.parent.mkdir(parents=True, exist_ok=True)
         partial = file.with_suffix(f".{os.getpid()}")
@@ -79,25 +84,59 @@ def describe(point: EntryPoint, say: Callable[[str], None] = lambda text: None) 
     return described
 
 
+def _here(point: EntryPoint) -> Description | Problem:
+    """Imported in this process, as what can be trusted is."""
+    loaded = discovery.load(point)
+    return loaded if isinstance(loaded, Problem) else Description.of(loaded)
+
+
 def _key(point: EntryPoint) -> str:
     """Changes when the plugin's files do, or when anything is installed or removed."""
-    stats = [(str(file), file.stat().st_mtime_ns, file.stat().st_size) for file in _sources(point) if file.is_file()]
-    folders = [Path(folder or os.curdir) for folder in sys.path if Path(folder or os.curdir).is_dir()]
-    installed = sorted(str(file) for folder in folders for file in folder.iterdir() if file.suffix in (".dist-info", ".egg-info", ".pth"))
-    return digest([asdict(point), sorted(stats), installed, sys.version, discovery.API_VERSION])
+    package = point.value.partition(":")[0].partition(".")[0].strip()
+    stats = _own_stats() if point.built_in else _stats(package)
+    return digest([asdict(point), stats, _installed(), sys.version, discovery.API_VERSION])
 
 
-def _sources(point: EntryPoint) -> Iterable[Path]:
-    """The Python files of the entry point's top-level package, found without importing it."""
+@cache
+def _own_stats() -> list[tuple[str, int, int]]:
+    """Of kernelyard's own files: looked at once, for all that it brings."""
+    return _stats("kernelyard")
+
+
+def _stats(package: str) -> list[tuple[str, int, int]]:
+    """Path, time and size of each Python file of a top-level package, found without importing it."""
     try:
-        spec = importlib.util.find_spec(point.value.partition(":")[0].partition(".")[0].strip())
+        spec = importlib.util.find_spec(package)
     except (ImportError, ValueError):
         spec = None
     if spec is None:
-        return ()
+        return []
     if spec.submodule_search_locations is not None:
-        return (file for folder in spec.submodule_search_locations for file in Path(folder).rglob("*.py"))
-    return (Path(spec.origin),) if spec.origin else ()
+        return sorted(found for folder in spec.submodule_search_locations for found in _walk(folder))
+    return [_stat(spec.origin)] if spec.origin and os.path.isfile(spec.origin) else []
+
+
+def _walk(folder: str) -> Iterable[tuple[str, int, int]]:
+    with contextlib.suppress(OSError), os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.is_dir():
+                yield from _walk(entry.path) if entry.name != "__pycache__" else ()
+            elif entry.name.endswith(".py"):
+                yield _stat(entry.path)
+
+
+def _stat(path: str) -> tuple[str, int, int]:
+    seen = os.stat(path)
+    return path, seen.st_mtime_ns, seen.st_size
+
+
+def _installed() -> list[str]:
+    """What is installed: distributions and path files in the folders that Python imports from."""
+    found = []
+    for folder in sys.path:
+        with contextlib.suppress(OSError):
+            found += [os.path.join(folder, name) for name in os.listdir(folder or os.curdir) if name.endswith(INSTALLED)]
+    return sorted(found)
 
 
 def _in_child(point: EntryPoint) -> Description | Problem:

@@ -15,13 +15,16 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
+from typing import TYPE_CHECKING
 
 from kernelyard.errors import PluginFailed, UsageError
-from kernelyard.registry.backend import Backend
-from kernelyard.registry.kernel import Kernel
+from kernelyard.registry.answer import require
 from kernelyard.registry.lazy import load as load_reference
-from kernelyard.registry.op import Op
-from kernelyard.registry.spec import require
+
+if TYPE_CHECKING:  # listing reads what is kept of declarations, and does without the types themselves
+    from kernelyard.registry.backend import Backend
+    from kernelyard.registry.kernel import Kernel
+    from kernelyard.registry.op import Op
 
 GROUP = "kernelyard.plugins"
 API_VERSION = 1
@@ -40,6 +43,10 @@ class Plugin:
     api: int = API_VERSION
 
     def __post_init__(self) -> None:
+        from kernelyard.registry.backend import Backend
+        from kernelyard.registry.kernel import Kernel
+        from kernelyard.registry.op import Op
+
         for kind, things in (("ops", Op), ("kernels", Kernel), ("backends", Backend)):
             values = tuple(getattr(self, kind))
             object.__setattr__(self, kind, values)

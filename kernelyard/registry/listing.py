@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from functools import cache
 
 from kernelyard.registry import discovery
-from kernelyard.registry.backend import Backend
+from kernelyard.registry.answer import Answer, no
 from kernelyard.registry.description import Description, describe
 from kernelyard.registry.discovery import Problem
-from kernelyard.registry.spec import Answer, no
+from kernelyard.registry.probing import probed
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ class _Table:
                 missing = f"op '{op}'" if op not in self.ops else f"backend '{backend}'"
                 self._leave_out(plugin, f"kernel '{name}' of {op}", f"there is no {missing}")
             elif self._free(f"kernel of {op}", name, plugin):
-                answer = _available(backend, self.probes[backend], devices, device)
+                answer = _available(self.probes[backend], devices, device)
                 self.kernels[op, name] = ListedKernel(name, op, backend, plugin.plugin, bool(answer), answer.reason)
 
     def _free(self, kind: str, name: str, plugin: Description) -> bool:
@@ -88,12 +88,10 @@ class _Table:
         self.problems.append(Problem(plugin.plugin, plugin.distribution, f"{what} was left out: {why}"))
 
 
-def _available(backend: str, probe: str, devices: tuple[str, ...], device: str) -> Answer:
-    answer = _probed(backend, probe, device)
+def _available(probe: str, devices: tuple[str, ...], device: str) -> Answer:
+    answer = _probed(probe, device)
     return no(f"it runs on {', '.join(devices)}, not on {device}") if answer and device not in devices else answer
 
 
-@cache
-def _probed(backend: str, probe: str, device: str) -> Answer:
-    """Asked once for each backend, not for each of its kernels."""
-    return Backend(backend, "", (device,), probe, probe).available(device)
+_probed = cache(probed)
+"""Asked once for each backend, not for each of its kernels."""

@@ -12,9 +12,13 @@ import subprocess
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from kernelyard.errors import UsageError
-from kernelyard.registry.spec import YES, Answer, DeviceIdentity, no
+from kernelyard.registry.answer import YES, Answer, no
+
+if TYPE_CHECKING:
+    from kernelyard.registry.spec import DeviceIdentity
 
 DEVICE_TYPES = ("cpu", "cuda")
 
@@ -85,6 +89,8 @@ def _cpu_identity() -> DeviceIdentity:
     name, flags = _cpu_model()
     threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     instructions = hashlib.sha256(flags.encode()).hexdigest()[:8]
+    from kernelyard.registry.spec import DeviceIdentity
+
     return DeviceIdentity("cpu", name, f"{platform.machine()}-{instructions}-{threads}t", platform.system(), f"cpu-{platform.node()}")
 
 
@@ -120,6 +126,8 @@ def _cuda_identity() -> DeviceIdentity:
     driver.cuDeviceGetUuid(uuid, device)
     driver.cuDriverGetVersion(ctypes.byref(version))
     capability, installed_driver = f"sm_{major.value}{minor.value}", _driver_version(version.value)
+    from kernelyard.registry.spec import DeviceIdentity
+
     return DeviceIdentity("cuda", name.value.decode(), capability, installed_driver, f"cuda-{uuid.raw.hex()}")
 
 

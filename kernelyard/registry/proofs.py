@@ -9,19 +9,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from kernelyard.registry.answer import YES, Answer, no
 from kernelyard.registry.choices import versions_hold
 from kernelyard.registry.lazy import load
-from kernelyard.registry.spec import YES, Answer, Determinism, Proof, no
 
 if TYPE_CHECKING:  # `import kernelyard` imports this module, and must cost nothing
     from kernelyard.registry.kernel import Kernel
     from kernelyard.registry.op import Matrix, Op
     from kernelyard.registry.registry import Registry
+    from kernelyard.registry.spec import Proof
 
 MATRIX = "correctness"
 """The matrix that a proof is made on."""
 
-Source = Callable[[str, str, str], Proof | None]
+Source = Callable[[str, str, str], "Proof | None"]
 """(op, kernel, device key) -> Proof or None; never raises for an entry it can't read."""
 
 _source: Source | str | None = None
@@ -48,7 +49,7 @@ def find(op: str, kernel: str, device: str) -> Proof | None:
 def shown(op: Op, kernel: Kernel, device: str, registry: Registry) -> Answer:
     """Whether a kernel has shown on this kind of device that equal inputs give equal bits; else why not, and what to run."""
     declared = kernel.determinism
-    if declared is Determinism.NONE:
+    if declared == "none":
         return no("determinism was asked for and it declares none")
     proof = find(op.name, kernel.name, device)
     if proof is None:
@@ -74,6 +75,8 @@ def holds(proof: Proof, op: Op, kernel: Kernel, registry: Registry) -> Answer:
 
 def proof_of(op: Op, kernel: Kernel, device_key: str, cases: int, registry: Registry) -> Proof:
     """The proof that a check of this many cases, passed now, amounts to."""
+    from kernelyard.registry.spec import Proof
+
     return Proof(
         op.name, kernel.name, device_key, op.contract_hash(), kernel.source_hash(), dict(registry.builder(kernel.backend).versions()),
         MATRIX, frozen(op, device_key.partition("/")[0]).hash, cases, kernel.determinism,

@@ -1,14 +1,21 @@
-"""Frozen records that the rooms exchange. Imports nothing of ours, and no torch."""
+"""Frozen records that the rooms exchange. Imports no torch, and of ours nothing but yes and no."""
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
+
+from kernelyard.registry.answer import YES, Answer, DeclarationError, digest, no, require, timed_only
+
+__all__ = [
+    "DTYPE_BYTES", "DTYPE_SHORT", "YES", "Answer", "Choice", "Config", "Cost", "DeclarationError", "Determinism", "DeviceIdentity", "Proof",
+    "Scalar", "Status", "TensorSpec", "Timing", "Tolerance", "Workload", "canonical_strides", "config_key", "contiguous_strides", "digest",
+    "dtype_name", "no", "require", "timed_only",
+]  # fmt: skip
 
 Scalar = int | float | str | bool
 Config = Mapping[str, Scalar]
@@ -18,10 +25,6 @@ DTYPE_BYTES: Mapping[str, int] = MappingProxyType(
     {"float32": 4, "float16": 2, "bfloat16": 2, "float64": 8, "int8": 1, "int32": 4, "int64": 8, "bool": 1}
 )
 DTYPE_SHORT: Mapping[str, str] = MappingProxyType({"fp32": "float32", "fp16": "float16", "bf16": "bfloat16", "fp64": "float64"})
-
-
-class DeclarationError(ValueError):
-    """A declaration or a record holds a bad value; the message has it and the allowed ones."""
 
 
 class Status(StrEnum):
@@ -44,12 +47,6 @@ class Determinism(StrEnum):
     NONE = "none"
 
 
-def require(condition: bool, message: str) -> None:
-    """Raise DeclarationError unless the condition holds."""
-    if not condition:
-        raise DeclarationError(message)
-
-
 def dtype_name(text: str) -> str:
     """The full name of a dtype: 'bf16', 'bfloat16' and 'torch.bfloat16' are all 'bfloat16'."""
     name = text.removeprefix("torch.")
@@ -58,49 +55,9 @@ def dtype_name(text: str) -> str:
     return name
 
 
-def digest(value: object) -> str:
-    """A short content hash of anything JSON can hold; equal values give equal hashes on every machine."""
-    text = json.dumps(value, sort_keys=True, separators=(",", ":"), default=str)
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-
 def config_key(config: Config) -> str:
     """A canonical text of a config, the same whatever order its keys came in."""
     return json.dumps(dict(config), sort_keys=True, separators=(",", ":"))
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """Whether something can be done. A no carries its reason in a sentence.
-
-    `timed` is part of a no to serving: the time is worth having beside those of kernels that may serve. See `timed_only`.
-    """
-
-    yes: bool
-    reason: str = ""
-    timed: bool = False
-
-    def __post_init__(self) -> None:
-        require(self.yes or bool(self.reason), "a no without a reason helps nobody: Answer(False, reason)")
-
-    def __bool__(self) -> bool:
-        return self.yes
-
-
-YES = Answer(True)
-
-
-def no(reason: str) -> Answer:
-    """A refusal, in one sentence that names the limit and the value met."""
-    return Answer(False, reason)
-
-
-def timed_only(reason: str) -> Answer:
-    """A kernel's refusal of what it computes otherwise than the contract: bench and tune time it, unchecked, and it serves no call.
-
-    The last of its predicates to be asked, so that whatever can't run at all is refused before.
-    """
-    return Answer(False, f"{reason}: to time against, not to serve", timed=True)
 
 
 def contiguous_strides(shape: tuple[int, ...]) -> tuple[int, ...]:

@@ -5,10 +5,13 @@ from __future__ import annotations
 import os
 import shlex
 import shutil
+from typing import TYPE_CHECKING
 
-from kernelyard.registry.backend import Purpose
+from kernelyard.registry.answer import YES, Answer, no
 from kernelyard.registry.machine import cuda_ready, installed
-from kernelyard.registry.spec import YES, Answer, no
+
+if TYPE_CHECKING:
+    from kernelyard.registry.backend import Purpose
 
 
 def probe(device: str, purpose: Purpose) -> Answer:

@@ -5,10 +5,13 @@ from __future__ import annotations
 import shutil
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from kernelyard.plugins.native.tools import APPLE_COMPILERS, cxx, ninja_and_tvm_ffi
-from kernelyard.registry.backend import Purpose
-from kernelyard.registry.spec import Answer, no
+from kernelyard.registry.answer import Answer, no
+
+if TYPE_CHECKING:
+    from kernelyard.registry.backend import Purpose
 
 INSTALL = {
     "linux": "install one (Debian, Ubuntu: apt install g++; Fedora: dnf install gcc-c++) or set CXX to one",

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from kernelyard.plugins.cuda.toolkit import find_nvcc
 from kernelyard.plugins.native.tools import ninja_and_tvm_ffi
-from kernelyard.registry.backend import Purpose
+from kernelyard.registry.answer import YES, Answer, no
 from kernelyard.registry.machine import cuda_ready
-from kernelyard.registry.spec import YES, Answer, no
+
+if TYPE_CHECKING:
+    from kernelyard.registry.backend import Purpose
 
 
 def probe(device: str, purpose: Purpose) -> Answer:

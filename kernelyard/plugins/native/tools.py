@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from kernelyard.errors import BuildFailed
+from kernelyard.registry.answer import YES, Answer, digest, no
 from kernelyard.registry.home import home_path
 from kernelyard.registry.machine import installed
-from kernelyard.registry.spec import YES, Answer, digest, no
 
 COMPILER_TIMEOUT_S = 60
 APPLE_COMPILERS = ("/var/db/xcode_select_link/usr/bin/clang", "/Library/Developer/CommandLineTools/usr/bin/clang")

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from kernelyard.registry.backend import Purpose
+from typing import TYPE_CHECKING
+
+from kernelyard.registry.answer import YES, Answer, no
 from kernelyard.registry.machine import cuda_ready, installed
-from kernelyard.registry.spec import YES, Answer, no
+
+if TYPE_CHECKING:
+    from kernelyard.registry.backend import Purpose
 
 
 def probe(device: str, purpose: Purpose) -> Answer:
