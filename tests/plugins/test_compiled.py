@@ -9,8 +9,9 @@ import torch
 from kernelyard.contracts import ADD_RMSNORM_BACKWARD, RMSNORM, ROPE, SOFTMAX, VECTOR_ADD
 from kernelyard.contracts import plugin as contracts
 from kernelyard.errors import BuildFailed
-from kernelyard.plugins.compiled import plugin, probe
+from kernelyard.plugins.compiled import probe
 from kernelyard.plugins.compiled.build import builder, own_code
+from kernelyard.plugins.compiled.plugin import plugin
 from kernelyard.registry.backend import Backend
 from kernelyard.registry.kernel import Kernel, Support
 from kernelyard.registry.lazy import load

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from kernelyard.errors import BuildFailed
-from kernelyard.plugins.cpp import CPP, toolchain
+from kernelyard.plugins.cpp import toolchain
+from kernelyard.plugins.cpp.plugin import CPP
 from kernelyard.plugins.cpp.probe import available
 
 needs_compiler = pytest.mark.skipif(not available("cpu"), reason=available("cpu").reason)
@@ -61,7 +62,7 @@ def test_other_devices_are_refused_by_name() -> None:
 
 def test_declaring_and_probing_imports_neither_torch_nor_tvm_ffi() -> None:
     code = (
-        "import sys; from kernelyard.plugins.cpp import plugin; plugin.backends[0].available('cpu');"
+        "import sys; from kernelyard.plugins.cpp.plugin import plugin; plugin.backends[0].available('cpu');"
         "[k.source_hash() for k in plugin.kernels];"
         "print(sorted({'torch', 'tvm_ffi', 'optuna', 'numpy'} & set(sys.modules)))"
     )

@@ -10,8 +10,9 @@ import torch
 
 from kernelyard.contracts import VECTOR_ADD
 from kernelyard.errors import BuildFailed
-from kernelyard.plugins.cuda import plugin, probe, toolkit
+from kernelyard.plugins.cuda import probe, toolkit
 from kernelyard.plugins.cuda.build import architecture, recipe
+from kernelyard.plugins.cuda.plugin import plugin
 from kernelyard.plugins.cuda.toolkit import find_nvcc, toolkit_of
 from kernelyard.plugins.cuda.vector_add import stream
 from kernelyard.plugins.native.build import artefact

@@ -13,8 +13,9 @@ import pytest
 import torch
 
 from kernelyard.errors import Unsupported
-from kernelyard.plugins.cuda import plugin, probe, rows
+from kernelyard.plugins.cuda import probe, rows
 from kernelyard.plugins.cuda.build import recipe
+from kernelyard.plugins.cuda.plugin import plugin
 from kernelyard.plugins.cuda.rmsnorm_backward import alike, period
 from kernelyard.plugins.native.build import artefact
 from kernelyard.registry import registry

@@ -7,7 +7,7 @@ import torch
 
 from kernelyard.contracts import ADD_RMSNORM_BACKWARD, RMSNORM_BACKWARD, ROPE, SOFTMAX, SWIGLU, VECTOR_ADD
 from kernelyard.contracts import plugin as contracts
-from kernelyard.plugins.eager import plugin
+from kernelyard.plugins.eager.plugin import plugin
 from kernelyard.registry.kernel import Kernel
 from kernelyard.registry.lazy import load
 from kernelyard.registry.matrix import ABSENT

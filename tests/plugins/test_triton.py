@@ -15,9 +15,10 @@ import torch
 from kernelyard.contracts import RMSNORM, SOFTMAX, VECTOR_ADD
 from kernelyard.contracts import plugin as contracts
 from kernelyard.errors import BuildFailed
-from kernelyard.plugins.triton_jit import norms, plugin, probe
+from kernelyard.plugins.triton_jit import norms, probe
 from kernelyard.plugins.triton_jit.kernels import KERNELS
 from kernelyard.plugins.triton_jit.launch import row_view
+from kernelyard.plugins.triton_jit.plugin import plugin
 from kernelyard.registry.backend import TritonLaunch
 from kernelyard.registry.kernel import Kernel
 from kernelyard.registry.lazy import load

@@ -1,0 +1,42 @@
+"""The declaration of this plugin: its kernels and its backend. A probe, which lies beside it, must not import it: listing asks probes."""
+
+from __future__ import annotations
+
+from kernelyard.registry.backend import Backend
+from kernelyard.registry.discovery import Plugin
+from kernelyard.registry.kernel import Kernel, Support
+from kernelyard.registry.spec import Determinism
+
+ANYWHERE = Support(("cpu", "cuda"), ("float32", "bfloat16", "float16"), unit_last_stride=False)
+FUNCTIONS = {
+    "vector_add": "kernelyard.plugins.eager.vector_add:traceable",
+    "softmax": "kernelyard.plugins.eager.softmax:traceable",
+    "softmax_backward": "kernelyard.plugins.eager.softmax_backward:traceable",
+    "rmsnorm": "kernelyard.plugins.eager.rmsnorm:eager",
+    "rmsnorm_backward": "kernelyard.plugins.eager.rmsnorm_backward:eager",
+    "add_rmsnorm": "kernelyard.plugins.eager.add_rmsnorm:eager",
+    "add_rmsnorm_backward": "kernelyard.plugins.eager.add_rmsnorm_backward:eager",
+    "swiglu": "kernelyard.plugins.eager.swiglu:eager",
+    "swiglu_backward": "kernelyard.plugins.eager.swiglu_backward:eager",
+    "rope": "kernelyard.plugins.eager.rope:traceable",
+}
+SUMMARIES = {"compile.default": "torch.compile", "compile.max_autotune": "torch.compile, mode max-autotune without CUDA graphs"}
+
+plugin = Plugin(
+    name="compiled",
+    kernels=tuple(
+        Kernel(name, op, "compile", summary, entry, ANYWHERE, priority=-1, determinism=Determinism.RUN_TO_RUN)
+        for op, entry in FUNCTIONS.items()
+        for name, summary in SUMMARIES.items()
+    ),
+    backends=(
+        Backend(
+            name="compile",
+            summary="torch.compile (Inductor)",
+            devices=("cpu", "cuda"),
+            probe="kernelyard.plugins.compiled.probe:probe",
+            entry="kernelyard.plugins.compiled.build:builder",
+            slow_builds=True,
+        ),
+    ),
+)

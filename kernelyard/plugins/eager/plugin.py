@@ -1,0 +1,64 @@
+"""The declaration of this plugin: its kernels and its backend. A probe, which lies beside it, must not import it: listing asks probes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from kernelyard.registry.backend import Backend
+from kernelyard.registry.discovery import Plugin
+from kernelyard.registry.kernel import Kernel, Support
+from kernelyard.registry.spec import Answer, Determinism, Workload, timed_only
+
+HALF_AND_SINGLE = ("float32", "bfloat16", "float16")
+ANYWHERE = Support(devices=("cpu", "cuda"), dtypes=HALF_AND_SINGLE, unit_last_stride=False)
+
+
+def _broken(why: str) -> Callable[[Workload], Answer]:
+    """The refusal of a baseline that breaks the contract on values, which no workload shows."""
+
+    def breaks_the_contract(workload: Workload) -> Answer:
+        return timed_only(why)
+
+    return breaks_the_contract
+
+
+def _plain(op: str, summary: str, why: str, devices: tuple[str, ...] = ("cpu", "cuda")) -> Kernel:
+    support = Support(devices, HALF_AND_SINGLE, unit_last_stride=False, predicates=(_broken(why),))
+    entry = f"kernelyard.plugins.eager.{op}:plain"
+    return Kernel("torch.plain", op, "torch", summary, entry, support, priority=-2, determinism=Determinism.RUN_TO_RUN)
+
+
+def _eager(op: str, summary: str) -> Kernel:
+    entry = f"kernelyard.plugins.eager.{op}:eager"
+    return Kernel("torch.eager", op, "torch", summary, entry, ANYWHERE, determinism=Determinism.RUN_TO_RUN)
+
+
+plugin = Plugin(
+    name="eager",
+    kernels=(
+        _eager("vector_add", "torch.add"),
+        _eager("softmax", "torch.softmax, then zeros for rows of all -inf"),
+        _eager("softmax_backward", "torch's own kernel for the gradient of torch.softmax"),
+        _eager("rmsnorm", "torch.nn.functional.rms_norm, or its formula where that rounds otherwise"),
+        _eager("rmsnorm_backward", "the formula in float32"),
+        _eager("add_rmsnorm", "torch.add, then what serves rmsnorm"),
+        _eager("add_rmsnorm_backward", "the formula in float32"),
+        _eager("swiglu", "torch.nn.functional.silu in float32 and a product"),
+        _eager("swiglu_backward", "the formula in float32"),
+        _eager("rope", "tables looked up, a rotation in float32"),
+        _plain("softmax", "torch.softmax as it is", "it leaves rows of all -inf as NaN, where the contract has zeros"),
+        _plain("rmsnorm_backward", "the kernel of torch.nn.functional.rms_norm's gradient", "it knows no offset", ("cuda",)),
+        _plain("add_rmsnorm_backward", "the kernel of torch.nn.functional.rms_norm's gradient, a sum", "it knows no offset", ("cuda",)),
+        _plain("swiglu", "torch.nn.functional.silu(a) * b", "it rounds silu(a) before the product"),
+        _plain("rope", "as models have it, in x's dtype", "it rounds each product"),
+    ),
+    backends=(
+        Backend(
+            name="torch",
+            summary="plain torch, op by op",
+            devices=("cpu", "cuda"),
+            probe="kernelyard.plugins.eager.probe:probe",
+            entry="kernelyard.plugins.eager.build:builder",
+        ),
+    ),
+)
