@@ -3,13 +3,14 @@
 #   PYTHON=python3 benchmarks/gpu.sh [step...]
 # Logs go to ${OUT:-benchmarks/logs}, results to experiments/. Steps by default: right (tests, doctor, checks of every op), tune,
 # bench, profile. Steps that prove the clock, when named: aa (a kernel against itself, 100 times), twice (the whole bench again:
-# are its rows found again?), ncu (our times beside ncu's), host (what a call costs the host), sanitize (kernels under compute-sanitizer). A CPU has its own A/A:
+# are its rows found again?), ncu (our times beside ncu's), host (what a call costs the host), sanitize (kernels under
+# compute-sanitizer). OPS="rmsnorm softmax" is for some ops only. A CPU has its own A/A:
 #   kernelyard bench rmsnorm --kernel cpp.onepass --shape 512x4096 --against-itself --repeat 100
 # TRIALS is the number of trials for each kernel and workload (8).
 set -uo pipefail
 steps=(right tune bench profile)
 python=${PYTHON:-python3} out=${OUT:-benchmarks/logs} trials=${TRIALS:-8}
-ops=(rmsnorm softmax vector_add)
+read -ra ops <<<"${OPS:-rmsnorm softmax vector_add rmsnorm_backward add_rmsnorm add_rmsnorm_backward softmax_backward swiglu swiglu_backward rope}"
 mkdir -p "$out"
 export PYTHONPATH="$PWD${PYTHONPATH:+:$PYTHONPATH}" PATH="$PATH:/usr/local/cuda/bin"  # where toolkits put ncu and compute-sanitizer
 
@@ -25,7 +26,7 @@ step() { # name, seconds, command...
 right() { # side by side: nothing here is timed
   step tests 300 make test-gpu "PYTHON=$python" &
   step doctor 300 "$python" -m kernelyard doctor &
-  for op in "${ops[@]}"; do step "check-$op" 300 "$python" -m kernelyard check "$op" & done
+  for op in "${ops[@]}"; do step "check-$op" 540 "$python" -m kernelyard check "$op" & done
   wait
 }
 
@@ -39,7 +40,7 @@ twice() { # the second run finds what the first one compiled
   for run in 1 2; do
     lists+=("$([ $run = 1 ] && echo --first || echo --second)")
     for op in "${ops[@]}"; do
-      step "twice-$op-$run" 150 "$python" -m kernelyard bench "$op" --seconds 0.4 --save "bench-$op-gpu-$run"
+      step "twice-$op-$run" 240 "$python" -m kernelyard bench "$op" --seconds 0.2 --save "bench-$op-gpu-$run"
       lists+=("$(sed -n 's/^saved //p' "$out/twice-$op-$run.log" | tail -n 1)/results.json")
     done
   done
