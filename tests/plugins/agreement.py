@@ -29,7 +29,7 @@ Case = tuple[str, Op, tuple[Any, ...]]
 
 def plugin_of(name: str) -> Plugin:
     """The declarations of one plugin."""
-    found = load(f"kernelyard.plugins.{name}:plugin")
+    found = load(f"kernelyard.plugins.{name}.plugin:plugin")
     assert isinstance(found, Plugin)
     return found
 

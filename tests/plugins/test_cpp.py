@@ -11,7 +11,7 @@ import torch
 
 from kernelyard.contracts import plugin as contracts
 from kernelyard.errors import BuildFailed
-from kernelyard.plugins import cpp
+from kernelyard.plugins.cpp import plugin as cpp
 from kernelyard.plugins.cpp import toolchain
 from kernelyard.plugins.cpp.probe import available
 from kernelyard.registry.backend import Executable
