@@ -12,7 +12,9 @@ from kernelyard.contracts.rmsnorm import RMSNORM
 from kernelyard.contracts.vector_add import VECTOR_ADD
 from kernelyard.errors import MeasurementFailed, UnknownName, UsageError
 from kernelyard.measure.arguments import rotation
+from kernelyard.measure.clocks import Stopwatch
 from kernelyard.measure.device import holders
+from kernelyard.measure.interleave import Plan, interleave
 from kernelyard.measure.protocol import Candidate, Measured, first_call_us, measure
 from kernelyard.registry.backend import Executable
 from kernelyard.registry.machine import identity
@@ -47,11 +49,11 @@ def test_a_kernel_against_itself_gives_times_and_a_ratio(mode: Any) -> None:
     assert [state.device_type for state in measured.states] == ["cpu", "cpu"]
 
 
-def test_a_kernel_that_does_nothing_is_below_resolution_and_no_win() -> None:
-    nothing = Executable(lambda *args: None, lambda outputs, *args: None)
-    real = Executable(rms_norm)
-    measured = quick(Candidate("nothing", RMSNORM, NORM, nothing), Candidate("real", RMSNORM, NORM, real), budget_s=0.6)
-    assert measured.below_resolution("nothing")
+def test_a_kernel_that_takes_no_longer_than_the_loop_around_it_is_below_resolution_and_no_win() -> None:
+    nothing = Stopwatch("fake", lambda calls: 0.2 * calls, empty_us=lambda calls: 0.2 * calls)
+    real = Stopwatch("fake", lambda calls: 50.2 * calls, empty_us=lambda calls: 0.2 * calls)
+    measured = interleave({"nothing": nothing, "real": real}, Plan(batches=3, most_batches=3, budget_s=0.01, warm_up_s=0.0), "device")
+    assert measured.below_resolution("nothing") and not measured.below_resolution("real")
     assert measured.ratio("real", "nothing") is None
 
 
