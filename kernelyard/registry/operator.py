@@ -110,7 +110,8 @@ class Operator:
         except (AttributeError, TypeError):  # no tensor where one belongs, a list where a number does
             self.op.check(bound)
             raise
-        except RuntimeError:  # a wrapped tensor (vmap, sparse) has no address
+        except RuntimeError:  # a wrapped tensor (vmap) has no address, a sparse one no strides
+            self._refuse_sparse(bound)
             return Executable(self._by_torch)
         return found or self._choose(key, bound)
 
@@ -139,6 +140,12 @@ class Operator:
             self._refuse_tangents(bound)
         names = [argument.name for argument in self.op.arguments[self._positional :]]
         return self._torch_op(*bound[: self._positional], **dict(zip(names, bound[self._positional :], strict=True)))
+
+    def _refuse_sparse(self, bound: tuple[Any, ...]) -> None:
+        for i in self._tensors:
+            if isinstance(bound[i], torch.Tensor) and bound[i].layout is not torch.strided:
+                name, layout = self.op.arguments[i].name, str(bound[i].layout).removeprefix("torch.")
+                raise InvalidInput(f"{self.op.name}: {name} has layout {layout}.", do=f"Give it dense: {name}.to_dense().")
 
     def _refuse_tangents(self, bound: tuple[Any, ...]) -> None:
         """torch.library would drop a tangent in silence: the derivative would be wrong."""

@@ -360,3 +360,9 @@ def test_arguments_that_are_none_are_told_with_the_usage(call: Call, told: str) 
 
 def test_an_integer_serves_as_a_number() -> None:
     assert torch.equal(ops.rmsnorm(X, W, 0, offset=1), ops.rmsnorm(X, W, 0.0, offset=1.0))
+
+
+def test_a_sparse_tensor_is_refused_by_name() -> None:
+    for layout in (torch.sparse_coo, torch.sparse_csr):
+        with pytest.raises(InvalidInput, match=rf"rmsnorm: x has layout {str(layout)[6:]}. Give it dense: x.to_dense\(\)"):
+            ops.rmsnorm(X.to_sparse(layout=layout), W)
