@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from kernelyard.registry.kernel import Kernel
     from kernelyard.registry.op import Op
     from kernelyard.registry.registry import Registry
-    from kernelyard.registry.spec import Config, Workload
+    from kernelyard.registry.spec import Answer, Config, Workload
     from kernelyard.tuner.bench import Bench, Item, Times
     from kernelyard.tuner.limits import Options
 
@@ -30,32 +30,30 @@ def bench_workload(
 
 def items_of(everything: Registry, op: Op, workload: Workload, names: Sequence[str]) -> list[Item]:
     """What will be built for a workload."""
+    found = _candidates(everything, op, workload, names)
+    return [item_of(kernel, config, workload) for kernel, answer, config in found if answer or answer.timed]
+
+
+def _candidates(everything: Registry, op: Op, workload: Workload, names: Sequence[str]) -> list[tuple[Kernel, Answer, Config]]:
+    """The kernels asked for beside plain torch, whether each can run, and in which config."""
     from kernelyard.registry.dispatch import as_pinned
 
-    asked = [k for k in everything.kernels(op.name) if not names or k.name in (*names, op.fallback, op.baseline)]
-    fits = [(kernel, *as_pinned(op, kernel, workload)) for kernel in asked]
-    return [item_of(kernel, config, workload) for kernel, answer, config in fits if answer or answer.timed]
+    asked = [kernel for kernel in everything.kernels(op.name) if not names or kernel.name in (*names, op.fallback, op.baseline)]
+    return [(kernel, *as_pinned(op, kernel, workload)) for kernel in asked]
 
 
 def _prepared(runner: Bench, everything: Registry, op: Op, workload: Workload, names: Sequence[str]) -> tuple[list[Item], dict[str, str]]:
     """What is built and right, and why the others are not."""
-    from kernelyard.registry.dispatch import as_pinned
     from kernelyard.registry.spec import Status
 
     items, failed = [], dict[str, str]()
-    for kernel in everything.kernels(op.name):
-        if names and kernel.name not in (*names, op.fallback, op.baseline):
-            continue
-        answer, config = as_pinned(op, kernel, workload)
-        if answer.timed:
-            items.append(item_of(kernel, config, workload))  # outside the contract, so not checked: it is there to compare with
-            continue
-        if not answer:
-            failed[kernel.name] = answer.reason
-            continue
+    for kernel, answer, config in _candidates(everything, op, workload, names):
         item = item_of(kernel, config, workload)
-        result = runner.prepare(item)
-        if result.status is Status.OK:
+        if answer.timed:
+            items.append(item)  # outside the contract, so not checked: it is there to compare with
+        elif not answer:
+            failed[kernel.name] = answer.reason
+        elif (result := runner.prepare(item)).status is Status.OK:
             items.append(item)
         else:
             failed[kernel.name] = f"{result.status}: {result.reason}"
