@@ -70,10 +70,10 @@ def expected(op: Op, args: tuple[Any, ...]) -> tuple[torch.Tensor, ...]:
 def check(kernel: Kernel, args: tuple[Any, ...], config: Config | None = None) -> None:
     op = OPS[kernel.op]
     tolerance = op.tolerance(op.workload_of(args))
-    for out, right in zip(outputs(kernel, args, config), expected(op, args), strict=True):
+    for i, (out, right) in enumerate(zip(outputs(kernel, args, config), expected(op, args), strict=True)):
         told = lambda m: f"{config}: {m}"  # noqa: E731
-        relative = max(tolerance.relative, 0.6 * torch.finfo(out.dtype).eps + 1e-6)  # a weight's gradient is rounded to the weight's dtype
-        torch.testing.assert_close(out.float(), right.float(), rtol=relative, atol=tolerance.absolute, equal_nan=True, msg=told)
+        of = tolerance.of(i)
+        torch.testing.assert_close(out.double(), right, rtol=of.relative, atol=of.absolute, equal_nan=True, msg=told)
 
 
 def typical(op: Op, dims: tuple[int, ...], dtype: torch.dtype = torch.float32) -> tuple[Any, ...]:
