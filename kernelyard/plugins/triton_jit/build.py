@@ -1,4 +1,4 @@
-"""The builder of the triton backend: compiled and called by its handle (see `handle`) on a GPU, interpreted on a CPU."""
+"""The builder of the triton backend: compiled and called from C++ (see `direct`) or by its handle (see `handle`) on a GPU, interpreted on a CPU."""
 
 from __future__ import annotations
 
@@ -139,6 +139,7 @@ def _quietly(into: Into) -> Into:
 
 def _compiled(op: Op, first: TritonLaunch, launch: TritonLaunch, workload: Workload) -> tuple[Into, Mapping[str, int]]:
     from kernelyard.plugins.triton_jit.compile import compiled, options
+    from kernelyard.plugins.triton_jit.direct import through_cpp
     from kernelyard.plugins.triton_jit.handle import known, through_handle
 
     handle = compiled(op, launch, workload, workspace=first.workspace)
@@ -151,7 +152,8 @@ def _compiled(op: Op, first: TritonLaunch, launch: TritonLaunch, workload: Workl
         "programs": math.prod(launch.grid), "warps": int(handle.metadata.num_warps),
     }  # fmt: skip
     anyhow = _on_its_device(through_launcher(launch, options(launch)))
-    return through_handle(launch, handle, anyhow) if known(launch) else anyhow, resources
+    direct = through_cpp(launch, handle, anyhow)
+    return direct or (through_handle(launch, handle, anyhow) if known(launch) else anyhow), resources
 
 
 def _on_its_device(into: Into) -> Into:

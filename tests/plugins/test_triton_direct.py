@@ -1,0 +1,109 @@
+"""The C++ launcher hands the driver what the code was compiled for: seen with a driver of the test's own, which writes down what it is given."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kernelyard.plugins.native.tools import cxx
+from kernelyard.plugins.triton_jit.probe import probe
+
+pytestmark = pytest.mark.skipif(not probe("cpu", "check"), reason=probe("cpu", "check").reason)
+
+DRIVER = r"""
+#include <cuda.h>
+
+#include <cstdint>
+#include <cstdio>
+
+extern "C" CUresult cuCtxGetCurrent(CUcontext* context) {
+  static intptr_t asked = 0;
+  *context = reinterpret_cast<CUcontext>(asked++ < 3 ? 1 : 2);  // another one from the fourth time on
+  return CUDA_SUCCESS;
+}
+extern "C" CUresult cuGetErrorString(CUresult, const char** text) {
+  *text = "in the driver's words";
+  return CUDA_SUCCESS;
+}
+extern "C" CUresult cuLaunchKernelEx(const CUlaunchConfig* c, CUfunction f, void** p, void**) {
+  if (reinterpret_cast<intptr_t>(f) == 13) return CUDA_ERROR_INVALID_VALUE;
+  std::printf("function %ld grid %u %u %u block %u shared %u ", reinterpret_cast<intptr_t>(f), c->gridDimX, c->gridDimY, c->gridDimZ,
+              c->blockDimX, c->sharedMemBytes);
+  std::printf("early %d ", c->numAttrs ? c->attrs[0].id == CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION : 0);
+  std::printf("at %lu %lu i %d l %ld f %g b %d hidden %p\n", *static_cast<uintptr_t*>(p[0]), *static_cast<uintptr_t*>(p[1]),
+              *static_cast<int32_t*>(p[2]), *static_cast<int64_t*>(p[3]), *static_cast<float*>(p[4]), *static_cast<int8_t*>(p[5]),
+              *static_cast<void**>(p[6]));
+  std::fflush(stdout);
+  return CUDA_SUCCESS;
+}
+"""
+START = """
+from pathlib import Path
+import torch
+from kernelyard.plugins.native.build import build_native
+from kernelyard.plugins.triton_jit import direct
+
+bound = build_native(direct.SOURCE, Path(direct.__file__).parent, "triton.launcher", direct.recipe())["bound"]
+x = torch.zeros(8)
+def make(function, early=True, device=0):
+    return bound(function, [3, 2, 1], 128, 4096, early, "pm-ilfb", 1, 1, device)
+def say(*words):
+    print(*words, flush=True)
+"""
+
+
+@pytest.fixture(scope="module")
+def driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a libcuda.so.1 in it."""
+    import triton.backends.nvidia
+
+    folder = tmp_path_factory.mktemp("driver")
+    (folder / "driver.cpp").write_text(DRIVER)
+    include = Path(triton.backends.nvidia.__file__).parent / "include"
+    command = [*cxx(), "-shared", "-fPIC", f"-I{include}", str(folder / "driver.cpp"), "-o", str(folder / "libcuda.so.1")]
+    subprocess.run(command, check=True, capture_output=True)
+    return folder
+
+
+def run(driver: Path, program: str) -> list[str]:
+    """The lines that a process of its own printed: the driver is looked up when a process starts."""
+    environment = {**os.environ, "LD_LIBRARY_PATH": str(driver)}
+    done = subprocess.run([sys.executable, "-c", START + program], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+def test_the_driver_gets_grid_threads_addresses_and_numbers(driver: Path) -> None:
+    at, told, launched = run(driver, "say(x.data_ptr()); say(make(21)(x, x[1:], 1, -5, 2**40, 1e-6, True))")
+    address = int(at)
+    assert told == (
+        f"function 21 grid 3 2 1 block 128 shared 4096 early 1 at {address} {address + 4} i -5 l 1099511627776 f 1e-06 b 1 hidden (nil)"
+    )
+    assert launched == "True"
+
+
+def test_a_tensor_that_the_code_was_not_compiled_for_is_left_to_another_way(driver: Path) -> None:
+    calls = "say(make(21)(x[1:], x, 1, 0, 0, 0.0, False)); say(make(21, device=1)(x, x, 1, 0, 0, 0.0, False))"
+    assert run(driver, calls) == ["False", "False"]
+
+
+def test_nor_is_it_launched_in_another_context(driver: Path) -> None:
+    *before, after = run(driver, "go = make(21, False)\nfor _ in range(3): say(go(x, x, 1, 0, 0, 0.0, False))")
+    assert sum(line == "True" for line in before) == 2 and "early 0" in before[0]
+    assert after == "False"
+
+
+def test_what_the_driver_refuses_is_told_in_its_words(driver: Path) -> None:
+    calls = """
+try: make(13)(x, x, 1, 0, 0, 0.0, False)
+except RuntimeError as error: say(error)
+try: make(21)(x, x)
+except TypeError as error: say(error)
+"""
+    refused, counted = run(driver, calls)
+    assert "in the driver's words" in refused
+    assert "takes 7 run-time arguments, not 2" in counted
