@@ -1,4 +1,4 @@
-"""The C++ launcher hands the driver what the code was compiled for: seen with a driver of the test's own, which writes down what it is given."""
+"""The C++ launcher hands the driver what the code was compiled for: seen with a driver of the test's own, which tells what it is given."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The builder of the triton backend: compiled and called from C++ (see `direct`) or by its handle (see `handle`) on a GPU, interpreted on a CPU."""
+"""The builder of the triton backend: interpreted on a CPU; on a GPU compiled and called from C++ (see `direct`) or by its handle."""
 
 from __future__ import annotations
 
