@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from kernelyard.contracts.add_rmsnorm import ADD_RMSNORM
 from kernelyard.contracts.add_rmsnorm_backward import ADD_RMSNORM_BACKWARD
+from kernelyard.contracts.linear_swiglu import LINEAR_SWIGLU
+from kernelyard.contracts.matmul import MATMUL
 from kernelyard.contracts.rmsnorm import RMSNORM
 from kernelyard.contracts.rmsnorm_backward import RMSNORM_BACKWARD
 from kernelyard.contracts.rope import ROPE
@@ -30,5 +32,7 @@ plugin = Plugin(
         SWIGLU,
         SWIGLU_BACKWARD,
         ROPE,
+        MATMUL,
+        LINEAR_SWIGLU,
     ),
 )

@@ -24,8 +24,8 @@ class Point:
 
     `layout` of the first tensor is 'contiguous', 'row_strided' (a gap after every row, or whatever the first dimension
     counts), 'transposed' (of two dimensions the first is the one without gaps; of three, the second lies outermost),
-    'broadcast' (rows repeat through a stride of 0) or 'offset' (starts one element past a 16-byte boundary).
-    `statics` also says which optional tensors are not given: ("w", ABSENT).
+    'broadcast' (rows repeat through a stride of 0) or 'offset' (starts one element past a 16-byte boundary), or one of the op's own.
+    `statics` also says which optional tensors are not given, ("w", ABSENT), or are, ("bias", GIVEN), unlike in the usual call.
     """
 
     dims: tuple[int, ...]
@@ -36,13 +36,13 @@ class Point:
     def __post_init__(self) -> None:
         object.__setattr__(self, "dims", tuple(int(size) for size in self.dims))
         object.__setattr__(self, "dtype", dtype_name(self.dtype))
-        require(self.layout in LAYOUTS, f"layout '{self.layout}' is not one of {', '.join(LAYOUTS)}")
+        require(self.layout.isidentifier(), f"layout '{self.layout}' is no name; there are {', '.join(LAYOUTS)}, and an op's own")
         require(all(size >= 0 for size in self.dims), f"dims {self.dims} have a negative size")
         require(math.prod(max(size, 1) for size in self.dims) < 2**63, f"dims {self.dims} pass 2^63 elements: no tensor is so large")
 
 
 LAYOUTS = ("contiguous", "row_strided", "transposed", "broadcast", "offset")
-ABSENT = "absent"
+ABSENT, GIVEN = "absent", "given"
 
 
 def point_payload(point: Point) -> list[Any]:
@@ -89,6 +89,7 @@ def collapse(spec: TensorSpec, keep: int) -> TensorSpec:
 
 def lay_out(spec: TensorSpec, layout: str) -> TensorSpec:
     """The same shape and dtype under a layout of `Point.layout`."""
+    require(layout in LAYOUTS, f"layout '{layout}' is not one of {', '.join(LAYOUTS)}")
     if layout == "contiguous":
         return spec
     if layout == "offset":

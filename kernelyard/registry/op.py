@@ -5,14 +5,14 @@ from __future__ import annotations
 import hashlib
 import inspect
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kernelyard.errors import InvalidInput, UnknownName, UsageError
-from kernelyard.registry.matrix import ABSENT, collapse, lay_out
+from kernelyard.registry.matrix import ABSENT, GIVEN, LAYOUTS, collapse, lay_out
 from kernelyard.registry.matrix import Matrix as Matrix
 from kernelyard.registry.matrix import Point as Point
 from kernelyard.registry.matrix import read_matrix as read_matrix
@@ -46,7 +46,8 @@ class Op:
     dtypes      dtypes of the first tensor
     statics     scalar arguments that select code and so belong to a workload
     tensors     (sizes, dtype, statics) -> the workload's tensors by argument name, contiguous; a name in statics with
-                matrix.ABSENT for its value is an optional tensor that is not given, which matters where others then differ
+                matrix.ABSENT for its value is an optional tensor that is not given, which matters where others then differ; with
+                matrix.GIVEN one that is, where the usual call has none
     sizes       (tensor specs by name) -> sizes by dim name; raises InvalidInput where they contradict
     validate    (*args) -> None; raises InvalidInput for arguments that no kernel may accept
     empty       (*args) -> tuple of outputs, allocated and not filled, contiguous (meta tensors give meta tensors)
@@ -60,6 +61,9 @@ class Op:
     edges       the kinds of edge values that have a defined result: see kernelyard.verify.edges
     collapse    how many dimensions mean something, from the right: with 2, (2, 8, 64) and (16, 64) are one workload;
                 with 1, any shape is one row of elements; with 0, each dimension counts
+    merge       (tensor specs by name) -> the same with fewer dimensions, where `collapse` can't say which ones belong together
+    layouts     (tensor specs by name) -> the same laid out otherwise, by the name of a layout of the op's own
+    assumed     sizes that a shape in words may leave out: {"batch": 1} lets matmul's be 16x4096x4096
     tables      names of tensors that rows are looked up in: how many they have selects no code, a workload has them with one
     in_place    (place of an output, name of an argument): with `out=`, that output may be that very tensor
     fallback    the kernel that serves when no other can: the op as plain torch
@@ -84,6 +88,9 @@ class Op:
     filled: tuple[str, ...] = ()
     edges: tuple[str, ...] = ()
     collapse: int = 0
+    merge: Callable[[Mapping[str, TensorSpec | None]], Mapping[str, TensorSpec | None]] | None = None
+    layouts: Mapping[str, Callable[[Mapping[str, TensorSpec | None]], Mapping[str, TensorSpec | None]]] = field(default_factory=dict)
+    assumed: Mapping[str, int] = field(default_factory=dict)
     gradient: Gradient | None = None
     tables: tuple[str, ...] = ()
     in_place: tuple[tuple[int, str], ...] = ()
@@ -100,6 +107,7 @@ class Op:
         object.__setattr__(self, "arguments", arguments)
         object.__setattr__(self, "returns", returns)
         names = {argument.name for argument in arguments}
+        require(set(self.assumed) <= set(self.dims), f"op '{self.name}' assumes {sorted(self.assumed)}; its dims are {self.dims}")
         unknown = {*self.statics, *self.filled, *self.tables, *(name for _, name in self.in_place)} - names
         require(not unknown, f"op '{self.name}': {sorted(unknown)} are not arguments; those are {sorted(names)}")
         for name, points in self.matrices.items():
@@ -151,7 +159,7 @@ class Op:
                 specs[argument.name] = None if value is None else self._spec_of(argument.name, value)
                 device = value.device.type if value is not None else device
         statics = {a.name: v for a, v in zip(self.arguments, args, strict=True) if a.name in self.statics}
-        return self._workload(specs, statics, device)
+        return self._workload(self.merge(specs) if self.merge else specs, statics, device)
 
     def _spec_of(self, name: str, tensor: torch.Tensor) -> TensorSpec:
         shape = (1, *tensor.shape[1:]) if name in self.tables else tuple(tensor.shape)
@@ -166,6 +174,12 @@ class Op:
         return absent | {name: len(spec.shape) for name, spec in declared.items() if spec is not None}
 
     @cached_property
+    def _given(self) -> Mapping[str, bool]:
+        """Which tensors the usual call has."""
+        declared = self.tensors(dict.fromkeys(self.dims, 1), self.dtypes[0], self._static_defaults)
+        return {a.name: declared.get(a.name) is not None for a in self.arguments if a.tensor}
+
+    @cached_property
     def _static_defaults(self) -> Mapping[str, Scalar]:
         return {a.name: a.default for a in self.arguments if a.name in self.statics}
 
@@ -177,7 +191,16 @@ class Op:
             tuple((a.name, a.scalar(statics[a.name])) for a in self.arguments if a.name in self.statics),
             device,
             tuple((name, sizes[name]) for name in self.dims),
+            tuple(self._unusual(specs, statics)),
         )
+
+    def _unusual(self, specs: Mapping[str, TensorSpec | None], statics: Mapping[str, Scalar]) -> Iterator[str]:
+        for name, usual in self._static_defaults.items():
+            if (value := statics[name]) != usual:
+                yield value if isinstance(value, str) else name if value is True else f"{name}={value}"
+        for name, spec in specs.items():
+            if (spec is not None) != self._given[name]:
+                yield f"without {name}" if spec is None else f"with {name}"
 
     # Workloads made from sizes ----------------------------------------------------------------------
 
@@ -188,26 +211,36 @@ class Op:
         if len(point.dims) != len(self.dims):
             raise UsageError(f"shape {'x'.join(map(str, point.dims))} does not fit.", exists=f"{self.name} takes {'x'.join(self.dims)}.")
         statics = {**self._static_defaults, **dict(point.statics)}
-        absent = {a.name for a in self.arguments if a.type == "Tensor?" and statics.get(a.name) == ABSENT}
+        optional = {a.name for a in self.arguments if a.type == "Tensor?" and statics.get(a.name) in (ABSENT, GIVEN)}
         for name, value in statics.items():
             argument = next((a for a in self.arguments if a.name == name and name in self.statics), None)
-            if name not in absent and (argument is None or not argument.takes(value)):
+            if name not in optional and (argument is None or not argument.takes(value)):
                 raise UsageError(f"{self.name} has no static {name}={value!r}.", exists=f"Its statics: {self._static_defaults}.")
-        specs = dict(self.tensors(dict(zip(self.dims, point.dims, strict=True)), point.dtype, statics)) | dict.fromkeys(absent)
-        first = next(iter(specs))
-        base = specs[first]
+        specs = dict(self.tensors(dict(zip(self.dims, point.dims, strict=True)), point.dtype, statics))
+        specs |= dict.fromkeys(name for name in optional if statics[name] == ABSENT)
+        return self._workload(self._laid_out(specs, point.layout), statics, device)
+
+    def _laid_out(self, specs: Mapping[str, TensorSpec | None], layout: str) -> Mapping[str, TensorSpec | None]:
+        if layout in self.layouts:
+            return self.layouts[layout](specs)
+        (first, base), *others = specs.items()
         assert base is not None
-        specs[first] = lay_out(base, point.layout)
-        return self._workload(specs, statics, device)
+        if layout not in LAYOUTS:
+            raise UsageError(f"{self.name} has no layout '{layout}'.", exists=f"Its layouts: {', '.join((*LAYOUTS, *self.layouts))}.")
+        return {first: lay_out(base, layout), **dict(others)}
 
     def parse_shape(self, text: str) -> tuple[int, ...]:
-        """Sizes from '16x4096'; raises UsageError that names the dims."""
-        expected = "x".join(self.dims)
-        if not re.fullmatch(r"\d+(x\d+)*", text.strip()) or text.strip().count("x") != len(self.dims) - 1:
+        """Sizes from '16x4096', without those that are assumed or with them; raises UsageError that names the dims."""
+        expected = "x".join(f"[{name}]" if name in self.assumed else name for name in self.dims)
+        given = text.strip().split("x") if re.fullmatch(r"\d+(x\d+)*", text.strip()) else []
+        if len(given) == len(self.dims) - len(self.assumed):
+            sizes = iter(given)
+            return tuple(self.assumed[name] if name in self.assumed else int(next(sizes)) for name in self.dims)
+        if len(given) != len(self.dims):
             frozen = next((points for name, points in self.matrices.items() if name.startswith("performance") and points), ())
             example = "x".join(str(size) for size in frozen[0].dims) if frozen else "x".join(["16"] * len(self.dims))
             raise UsageError(f"shape '{text}' does not parse.", exists=f"{self.name} takes {expected}, such as {example}.")
-        return tuple(int(size) for size in text.strip().split("x"))
+        return tuple(int(size) for size in given)
 
     def matrix(self, name: str, device: str) -> Matrix:
         """A frozen matrix: 'correctness', or 'performance' and 'held_out' for a device type."""

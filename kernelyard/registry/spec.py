@@ -131,7 +131,8 @@ class TensorSpec:
 class Workload:
     """One point to run: an op, its tensors, the scalars that select code, and a device type.
 
-    `dims` names the sizes as people do, (("rows", 16), ("cols", 4096)); it follows from the tensors.
+    `dims` names the sizes as people do, (("rows", 16), ("cols", 4096)), and `unusual` says how it differs from the op's usual call,
+    ("llama", "without w"); both follow from the rest.
     """
 
     op: str
@@ -139,6 +140,7 @@ class Workload:
     statics: tuple[tuple[str, Scalar], ...] = ()
     device: str = "cpu"
     dims: tuple[tuple[str, int], ...] = field(default=(), compare=False)
+    unusual: tuple[str, ...] = field(default=(), compare=False)
 
     def __getitem__(self, name: str) -> TensorSpec:
         spec = dict(self.tensors)[name]
@@ -169,12 +171,11 @@ class Workload:
         return {name: list(spec.shape) for name, spec in self.tensors if spec is not None}
 
     def label(self) -> str:
-        """Short, for tables: `16x4096 bf16`."""
+        """Short, for tables: `16x4096 bf16`, and what is unusual."""
         short = {full: text for text, full in DTYPE_SHORT.items()}.get(self.dtype, self.dtype)
         text = "x".join(str(size) for _, size in self.dims) + " " + short
         strided = [name for name, spec in self.tensors if spec is not None and not spec.contiguous]
-        absent = [name for name, spec in self.tensors if spec is None]
-        return text + (f" {','.join(strided)} strided" if strided else "") + (f" without {','.join(absent)}" if absent else "")
+        return text + (f" {','.join(strided)} strided" if strided else "") + (f" {', '.join(self.unusual)}" if self.unusual else "")
 
     def key(self) -> str:
         """Canonical text: equal exactly when the same code and the same sizes run."""

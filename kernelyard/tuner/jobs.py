@@ -37,7 +37,7 @@ def decode(data: Mapping[str, Any]) -> Workload:
     """The workload that `encode` was given."""
     tensors = tuple((name, None if spec is None else TensorSpec(**spec)) for name, spec in data["tensors"])
     statics, dims = (tuple((name, value) for name, value in data[part]) for part in ("statics", "dims"))
-    return Workload(data["op"], tensors, statics, data["device"], dims)
+    return Workload(data["op"], tensors, statics, data["device"], dims, tuple(data["unusual"]))
 
 
 def build_job(payload: dict[str, Any]) -> dict[str, Any]:
