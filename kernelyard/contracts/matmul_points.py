@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -21,7 +22,7 @@ def sum_error(dtype: str, terms: int) -> float:
     An adder rounds either way: 2 sqrt(terms) half units are five standard deviations. Tensor cores cut off, and so drift one way: half a
     half unit for each of the groups of eight terms and more that they add at once.
     """
-    return EPSILON["float32"] * (16 + 2 * terms**0.5 + (0 if dtype == "float32" else terms / 8))
+    return EPSILON["float32"] * (16 + 2 * math.sqrt(terms) + (0 if dtype == "float32" else terms / 8))
 
 
 def _turned(spec: TensorSpec) -> TensorSpec:
@@ -95,6 +96,7 @@ def _in(layouts: tuple[str, ...], shapes: tuple[tuple[int, ...], ...], dtypes: t
 
 @functools.cache
 def matmul_matrices() -> Mapping[str, tuple[Point, ...]]:
+    """matmul's: tile edges and layouts to be right on; squares, ragged sizes and the linear layers of decoders where speed counts."""
     laid_out = _in(tuple(LAYOUTS), ((1, 33, 65, 129), (1, 1, 127, 1000), (1, 16, 128, 64), (2, 17, 33, 65)), ALL_DTYPES)
     endings = tuple(
         Point(shape, dtype, layout, ending)

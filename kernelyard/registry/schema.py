@@ -15,7 +15,9 @@ _ARGUMENT = re.compile(r"^(?P<type>Tensor\??|float\??|int|bool|str)(?:\(\w!\))? 
 _DEFAULTS: Mapping[str, Callable[[str], Any]] = {
     "float": float, "float?": float, "int": int, "bool": lambda t: {"True": True, "False": False}[t], "str": lambda t: t.strip("\"'"),
 }  # fmt: skip
-_KINDS: Mapping[str, tuple[type, ...]] = {"float": (Real,), "float?": (Real, type(None)), "int": (Integral,), "bool": (bool,), "str": (str,)}
+_KINDS: Mapping[str, tuple[type, ...]] = {
+    "float": (Real,), "float?": (Real, type(None)), "int": (Integral,), "bool": (bool,), "str": (str,),
+}  # fmt: skip
 _FACTS = ("shape", "stride()", "dtype", "device", "data_ptr() & 15 == 0", "is_neg()", "__class__")
 """What of a tensor the choice of a kernel may depend on."""
 

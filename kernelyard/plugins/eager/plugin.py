@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from kernelyard.registry.backend import Backend
 from kernelyard.registry.discovery import Plugin
 from kernelyard.registry.kernel import Kernel, Support
-from kernelyard.registry.spec import Answer, Determinism, Workload, timed_only
+from kernelyard.registry.spec import YES, Answer, Determinism, Workload, no, timed_only
 
 HALF_AND_SINGLE = ("float32", "bfloat16", "float16")
 ANYWHERE = Support(devices=("cpu", "cuda"), dtypes=HALF_AND_SINGLE, unit_last_stride=False)
@@ -33,6 +33,26 @@ def _eager(op: str, summary: str) -> Kernel:
     return Kernel("torch.eager", op, "torch", summary, entry, ANYWHERE, determinism=Determinism.RUN_TO_RUN)
 
 
+def _tells_no_logarithm(workload: Workload) -> Answer:
+    return no("it returns no lse") if workload.static("return_lse") else YES
+
+
+def _sdpas() -> Iterator[Kernel]:
+    """torch's scaled_dot_product_attention as it chooses, and each of its kernels by name."""
+    why = "a query that sees no key is left as torch's kernels leave it, and weights are rounded as they do"
+    named = {
+        "plain": "as torch chooses", "flash": "FlashAttention-2", "efficient": "xFormers", "cudnn": "cuDNN", "math_kernel": "the formula",
+    }  # fmt: skip
+    for entry, summary in named.items():
+        devices = ("cpu", "cuda") if entry in ("plain", "math_kernel") else ("cuda",)
+        dtypes = HALF_AND_SINGLE if entry in ("plain", "math_kernel", "efficient") else HALF_AND_SINGLE[1:]
+        support = Support(devices, dtypes, predicates=(_tells_no_logarithm, _broken(why)))
+        yield Kernel(
+            f"torch.{entry.removesuffix('_kernel')}", "attention", "torch", f"scaled_dot_product_attention, {summary}",
+            f"kernelyard.plugins.eager.attention:{entry}", support, priority=-2, determinism=Determinism.RUN_TO_RUN,
+        )  # fmt: skip
+
+
 plugin = Plugin(
     name="eager",
     kernels=(
@@ -48,6 +68,8 @@ plugin = Plugin(
         _eager("rope", "tables looked up, a rotation in float32"),
         _eager("matmul", "torch.matmul, and what follows it in float32"),
         _eager("linear_swiglu", "torch.matmul, then swiglu in float32"),
+        _eager("attention", "the formula in float32"),
+        *_sdpas(),
         _plain("matmul", "a linear layer, an activation, a sum", "it rounds after each step"),
         _plain("linear_swiglu", "a linear layer, silu and a product", "it rounds after each step"),
         _plain("softmax", "torch.softmax as it is", "it leaves rows of all -inf as NaN, where the contract has zeros"),

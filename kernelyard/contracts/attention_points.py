@@ -1,0 +1,85 @@
+"""What ops of attention share: how far a result may be off, frozen shapes, the layouts of heads."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from dataclasses import replace
+
+from kernelyard.contracts.rows import ALL_DTYPES, EPSILON, SMALLEST, points
+from kernelyard.registry.op import Point
+from kernelyard.registry.spec import TensorSpec, Tolerance
+
+Specs = Mapping[str, TensorSpec | None]
+
+
+def attention_tolerance(dtype: str, head_dim: int, most: int, fewest: int) -> Tolerance:
+    """Of rows that see from `fewest` to `most` keys. Weights of keys that are alike average out: of n of them, to sqrt(10 / n)."""
+    rounding, wide, spread = EPSILON[dtype], EPSILON["float32"], min(1.0, (10 / max(fewest, 1)) ** 0.5)
+    weights = 0.0 if dtype == "float32" else 3 * rounding * spread
+    exponents, sums = wide * (64 + 4 * head_dim**0.5), wide * 2 * max(most, 1) ** 0.5
+    return Tolerance(
+        1.01 * rounding + exponents,
+        weights + 4 * exponents + sums + SMALLEST[dtype],
+        f"one rounding to {dtype} of {rounding:.1e}; absolute, {weights:.1e} for weights that are rounded too, five standard deviations "
+        f"where {fewest} keys are seen, {exponents:.1e} for float32 scores of {head_dim} products, of size up to 8, and their exponentials, "
+        f"and {sums:.1e} for sums of {most} terms",
+        1 if dtype == "float32" else 2,
+        (_of_the_logarithm(exponents, sums),),
+    )
+
+
+def _of_the_logarithm(exponents: float, sums: float) -> Tolerance:
+    reason = f"float32 scores, {exponents:.1e}, and the logarithm of a sum that is off by {sums:.1e} of itself"
+    return Tolerance(4 * EPSILON["float32"], 4 * exponents + sums, reason, 0)
+
+
+def bshd(specs: Specs) -> Specs:
+    """Heads inside of tokens, as a projection leaves them: (batch, length, heads, head_dim) seen as (batch, heads, length, head_dim)."""
+    return {name: _heads_inside(spec) if spec else spec for name, spec in specs.items()}
+
+
+def _heads_inside(spec: TensorSpec) -> TensorSpec:
+    _, heads, length, head_dim = spec.shape
+    return TensorSpec(spec.shape, spec.dtype, (length * heads * head_dim, head_dim, heads * head_dim, 1), spec.aligned)
+
+
+def offset(specs: Specs) -> Specs:
+    return {name: replace(spec, aligned=False) if spec else spec for name, spec in specs.items()}
+
+
+LENGTHS = (1, 63, 64, 65, 127, 129, 256, 1000, 1024)
+CAUSAL, LSE = ("causal", True), ("return_lse", True)
+
+
+def attention_matrices() -> Mapping[str, tuple[Point, ...]]:
+    """Lengths around tiles with the heads of small models, pairs of lengths that differ both ways, few heads where sequences are long."""
+    square = tuple((1, *heads, n, n, d) for n in LENGTHS for heads, d in (((4, 1), 64), ((2, 2), 128)) if n <= 256 or heads == (4, 1))
+    unlike = (*((2, 3, 1, q, k, 64) for q, k in itertools.permutations((1, 65, 129, 200), 2)), (1, 2, 1, 1, 1024, 128), (1, 2, 1, 300, 7, 64))
+    heads = ((1, 32, 8, 65, 65, 64), (1, 8, 8, 33, 70, 128), (1, 5, 1, 17, 129, 64), (1, 28, 4, 3, 64, 64), (1, 7, 1, 64, 64, 128))
+    empty = ((0, 4, 2, 8, 8, 64), (2, 4, 2, 0, 8, 64), (2, 4, 2, 8, 0, 64), (1, 2, 2, 0, 0, 128))
+    odd = ((1, 2, 1, 33, 50, 80), (1, 2, 2, 16, 16, 32), (1, 1, 1, 9, 9, 7))
+    some = (*square, *unlike, *heads, *empty, *odd)
+    both = tuple(replace(p, statics=s) for p in points(some, ALL_DTYPES) for s in ((CAUSAL, LSE), (LSE,) if p.dims[3] != p.dims[4] else ()))
+    laid = tuple(
+        Point((2, 6, 2, 65, 130, 64), dtype, layout, statics)
+        for layout in ("bshd", "offset") for dtype in ALL_DTYPES for statics in ((), (CAUSAL, LSE))
+    )  # fmt: skip
+    quick = ((1, 2, 1, 65, 65, 64), (2, 3, 1, 17, 70, 64), (1, 2, 2, 33, 5, 128), (2, 2, 1, 0, 8, 64), (2, 2, 1, 8, 0, 64))
+    cuda = ((2, 32, 32, 4096, 128), (2, 32, 8, 4096, 128), (1, 32, 8, 16384, 128), (4, 32, 8, 1024, 128), (8, 32, 8, 256, 128),
+            (2, 32, 32, 4096, 64), (4, 16, 16, 65, 64))  # fmt: skip
+    return {
+        "correctness": both + laid,
+        "smoke": (
+            *(Point(shape, dtype, statics=s) for shape in quick for dtype in ("float32", "bfloat16") for s in ((), (CAUSAL, LSE))),
+            *(point for point in laid if point.dtype == "float16"),
+        ),
+        "performance/cpu": tuple(Point((1, 8, 2, n, n, 64), dtype, statics=(CAUSAL,)) for n in (128, 512) for dtype in ALL_DTYPES[:2]),
+        "performance/cuda": tuple(Point((b, h, g, s, s, d), "bfloat16", statics=(CAUSAL,)) for b, h, g, s, d in cuda)
+        + (Point((2, 32, 8, 4096, 4096, 128), "bfloat16"),),
+        "held_out/cpu": (Point((1, 8, 2, 300, 300, 64), "float32", statics=(CAUSAL,)),),
+        "held_out/cuda": tuple(
+            Point(shape, "bfloat16", statics=(CAUSAL,))
+            for shape in ((1, 24, 8, 3000, 3000, 128), (4, 16, 4, 777, 2048, 128), (2, 32, 8, 2048, 2048, 64))
+        ),
+    }  # fmt: skip
