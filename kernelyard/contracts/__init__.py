@@ -8,6 +8,7 @@ from __future__ import annotations
 from kernelyard.contracts.add_rmsnorm import ADD_RMSNORM
 from kernelyard.contracts.add_rmsnorm_backward import ADD_RMSNORM_BACKWARD
 from kernelyard.contracts.attention import ATTENTION
+from kernelyard.contracts.attention_decode import ATTENTION_DECODE
 from kernelyard.contracts.linear_swiglu import LINEAR_SWIGLU
 from kernelyard.contracts.matmul import MATMUL
 from kernelyard.contracts.rmsnorm import RMSNORM
@@ -36,5 +37,6 @@ plugin = Plugin(
         MATMUL,
         LINEAR_SWIGLU,
         ATTENTION,
+        ATTENTION_DECODE,
     ),
 )

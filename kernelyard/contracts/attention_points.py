@@ -14,7 +14,7 @@ Specs = Mapping[str, TensorSpec | None]
 
 
 def attention_tolerance(dtype: str, head_dim: int, most: int, fewest: int) -> Tolerance:
-    """Of rows that see from `fewest` to `most` keys. Weights of keys that are alike average out: of n of them, to sqrt(10 / n)."""
+    """Of rows that see from `fewest` to `most` keys. Weights of keys that are alike average out: those of n, to sqrt(10 / n)."""
     rounding, wide, spread = EPSILON[dtype], EPSILON["float32"], min(1.0, (10 / max(fewest, 1)) ** 0.5)
     weights = 0.0 if dtype == "float32" else 3 * rounding * spread
     exponents, sums = wide * (64 + 4 * head_dim**0.5), wide * 2 * max(most, 1) ** 0.5
@@ -22,7 +22,7 @@ def attention_tolerance(dtype: str, head_dim: int, most: int, fewest: int) -> To
         1.01 * rounding + exponents,
         weights + 4 * exponents + sums + SMALLEST[dtype],
         f"one rounding to {dtype} of {rounding:.1e}; absolute, {weights:.1e} for weights that are rounded too, five standard deviations "
-        f"where {fewest} keys are seen, {exponents:.1e} for float32 scores of {head_dim} products, of size up to 8, and their exponentials, "
+        f"where {fewest} keys are seen, {exponents:.1e} for float32 scores of {head_dim} products, of up to 8, and their exponentials, "
         f"and {sums:.1e} for sums of {most} terms",
         1 if dtype == "float32" else 2,
         (_of_the_logarithm(exponents, sums),),
@@ -36,7 +36,7 @@ def _of_the_logarithm(exponents: float, sums: float) -> Tolerance:
 
 def bshd(specs: Specs) -> Specs:
     """Heads inside of tokens, as a projection leaves them: (batch, length, heads, head_dim) seen as (batch, heads, length, head_dim)."""
-    return {name: _heads_inside(spec) if spec else spec for name, spec in specs.items()}
+    return {name: _heads_inside(spec) if spec and len(spec.shape) == 4 else spec for name, spec in specs.items()}
 
 
 def _heads_inside(spec: TensorSpec) -> TensorSpec:
@@ -45,7 +45,8 @@ def _heads_inside(spec: TensorSpec) -> TensorSpec:
 
 
 def offset(specs: Specs) -> Specs:
-    return {name: replace(spec, aligned=False) if spec else spec for name, spec in specs.items()}
+    """Heads that start one element past a 16-byte boundary."""
+    return {name: replace(spec, aligned=False) if spec and len(spec.shape) == 4 else spec for name, spec in specs.items()}
 
 
 LENGTHS = (1, 63, 64, 65, 127, 129, 256, 1000, 1024)
@@ -55,7 +56,8 @@ CAUSAL, LSE = ("causal", True), ("return_lse", True)
 def attention_matrices() -> Mapping[str, tuple[Point, ...]]:
     """Lengths around tiles with the heads of small models, pairs of lengths that differ both ways, few heads where sequences are long."""
     square = tuple((1, *heads, n, n, d) for n in LENGTHS for heads, d in (((4, 1), 64), ((2, 2), 128)) if n <= 256 or heads == (4, 1))
-    unlike = (*((2, 3, 1, q, k, 64) for q, k in itertools.permutations((1, 65, 129, 200), 2)), (1, 2, 1, 1, 1024, 128), (1, 2, 1, 300, 7, 64))
+    pairs = tuple((2, 3, 1, q, k, 64) for q, k in itertools.permutations((1, 65, 129, 200), 2))
+    unlike = (*pairs, (1, 2, 1, 1, 1024, 128), (1, 2, 1, 300, 7, 64))
     heads = ((1, 32, 8, 65, 65, 64), (1, 8, 8, 33, 70, 128), (1, 5, 1, 17, 129, 64), (1, 28, 4, 3, 64, 64), (1, 7, 1, 64, 64, 128))
     empty = ((0, 4, 2, 8, 8, 64), (2, 4, 2, 0, 8, 64), (2, 4, 2, 8, 0, 64), (1, 2, 2, 0, 0, 128))
     odd = ((1, 2, 1, 33, 50, 80), (1, 2, 2, 16, 16, 32), (1, 1, 1, 9, 9, 7))
@@ -76,10 +78,35 @@ def attention_matrices() -> Mapping[str, tuple[Point, ...]]:
         ),
         "performance/cpu": tuple(Point((1, 8, 2, n, n, 64), dtype, statics=(CAUSAL,)) for n in (128, 512) for dtype in ALL_DTYPES[:2]),
         "performance/cuda": tuple(Point((b, h, g, s, s, d), "bfloat16", statics=(CAUSAL,)) for b, h, g, s, d in cuda)
-        + (Point((2, 32, 8, 4096, 4096, 128), "bfloat16"),),
+        + points(((2, 32, 8, 4096, 4096, 128),), ("bfloat16",)),
         "held_out/cpu": (Point((1, 8, 2, 300, 300, 64), "float32", statics=(CAUSAL,)),),
         "held_out/cuda": tuple(
             Point(shape, "bfloat16", statics=(CAUSAL,))
             for shape in ((1, 24, 8, 3000, 3000, 128), (4, 16, 4, 777, 2048, 128), (2, 32, 8, 2048, 2048, 64))
         ),
     }  # fmt: skip
+
+
+def decode_matrices() -> Mapping[str, tuple[Point, ...]]:
+    """Capacities around tiles and splits, few and many sequences, new tokens of more than one, blocks of several sizes; batch, heads of q
+    and of k, new tokens, capacity, head_dim, block size."""
+    heads = ((1, 32, 8), (3, 8, 8), (2, 5, 1), (1, 28, 4), (4, 6, 2))
+    some = tuple((*heads[i % 5], 1, n, (64, 128)[i % 2], 0) for i, n in enumerate((1, 63, 64, 65, 127, 129, 256, 1000, 1024, 2048)))
+    several = tuple((*heads[i], q_len, n, 64, 0) for i, (q_len, n) in enumerate(((2, 65), (16, 16), (5, 3), (7, 300), (3, 1024))))
+    paged = ((3, 8, 2, 1, 64, 64, 16), (2, 4, 4, 3, 387, 128, 129), (4, 6, 2, 1, 512, 64, 64), (5, 4, 1, 2, 20, 64, 1),
+             (1, 8, 8, 1, 1024, 128, 256))  # fmt: skip
+    empty = ((0, 4, 2, 1, 16, 64, 0), (2, 4, 2, 1, 0, 64, 0), (2, 4, 2, 0, 16, 64, 0), (2, 4, 2, 1, 0, 64, 16))
+    odd = ((2, 3, 3, 1, 50, 80, 0), (1, 2, 1, 1, 9, 7, 0), (1, 24, 1, 1, 70, 64, 0))
+    shapes = ((3, 6, 2, 2, 130, 64, 0), (2, 8, 2, 1, 48, 128, 16))
+    laid = tuple(Point(shape, dtype, layout) for layout in ("bshd", "offset") for dtype in ALL_DTYPES for shape in shapes)
+    quick = ((1, 4, 2, 1, 65, 64, 0), (3, 5, 1, 1, 130, 128, 0), (2, 4, 4, 3, 40, 64, 8), (2, 4, 2, 1, 0, 64, 0), (4, 2, 1, 2, 17, 64, 0))
+    cuda = ((1, 32, 8, 1, 1024, 128, 0), (1, 32, 8, 1, 4096, 128, 0), (1, 32, 8, 1, 32768, 128, 0), (16, 32, 8, 1, 4096, 128, 0),
+            (64, 32, 8, 1, 4096, 128, 0), (16, 32, 8, 1, 4096, 128, 64), (16, 32, 8, 1, 4100, 128, 0))  # fmt: skip
+    return {
+        "correctness": points((*some, *several, *paged, *empty, *odd), ALL_DTYPES) + laid,
+        "smoke": (*points(quick, ("float32", "bfloat16")), *(point for point in laid if point.dtype == "float16")),
+        "performance/cpu": points(((1, 32, 8, 1, 1024, 128, 0), (4, 8, 2, 1, 512, 64, 0), (1, 32, 8, 1, 1024, 64, 64)), ALL_DTYPES[:2]),
+        "performance/cuda": points(cuda, ("bfloat16",)),
+        "held_out/cpu": points(((2, 24, 8, 1, 777, 128, 0),), ALL_DTYPES[:2]),
+        "held_out/cuda": points(((1, 24, 8, 1, 9216, 128, 0), (8, 16, 4, 1, 3000, 128, 0), (32, 32, 8, 1, 2048, 64, 16)), ("bfloat16",)),
+    }

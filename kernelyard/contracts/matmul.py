@@ -1,7 +1,8 @@
 """Matrix product with an epilogue: act(a @ b + bias) * scale + residual.
 
 a is (..., m, k); b is (k, n), or (..., k, n) with the very leading dimensions of a. bias is (n,), residual of the result's shape.
-Any strides. Sums, and all that follows the product, are in float32 at least, rounded once at the end. k = 0 leaves act(bias) * scale + residual.
+Strides are as they come. Sums, and all that follows the product, are in float32 at least, rounded once at the end. k = 0 leaves
+act(bias) * scale + residual.
 
 Activations: relu; gelu, x * (1 + erf(x / sqrt(2))) / 2 (Hendrycks and Gimpel, 2016); gelu_tanh, their approximation
 x * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3))) / 2; silu, x / (1 + exp(-x)).

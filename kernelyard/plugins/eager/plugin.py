@@ -70,6 +70,8 @@ plugin = Plugin(
         _eager("linear_swiglu", "torch.matmul, then swiglu in float32"),
         _eager("attention", "the formula in float32"),
         *_sdpas(),
+        _eager("attention_decode", "the formula in float32, masked"),
+        _plain("attention_decode", "scaled_dot_product_attention, masked", "a query that sees no key is left as torch's kernels leave it"),
         _plain("matmul", "a linear layer, an activation, a sum", "it rounds after each step"),
         _plain("linear_swiglu", "a linear layer, silu and a product", "it rounds after each step"),
         _plain("softmax", "torch.softmax as it is", "it leaves rows of all -inf as NaN, where the contract has zeros"),
