@@ -102,8 +102,8 @@ def _tokens(k: Tensor, v: Tensor, b: int, block_table: Tensor | None) -> tuple[T
     if k.shape[0] == 0:
         nothing = k.new_zeros(k.shape[1], blocks.numel() * k.shape[2], k.shape[3])
         return nothing, nothing, inside.repeat_interleave(k.shape[2])
-    gathered = (tensor[safe].transpose(0, 1).flatten(1, 2) for tensor in (k, v))
-    return *gathered, inside.repeat_interleave(k.shape[2])
+    keys, values = (tensor[safe].transpose(0, 1).flatten(1, 2) for tensor in (k, v))
+    return keys, values, inside.repeat_interleave(k.shape[2])
 
 
 def _empty(

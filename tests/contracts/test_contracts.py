@@ -17,7 +17,9 @@ from tests.contracts.cases import HALF, dims, gradcheck, inputs, outputs, typica
 
 OPS = plugin.ops
 LLAMA, GEMMA = (("casting", "llama"),), (("offset", 1.0),)
+ROW_OPS = [op for op in OPS if op.dims[0] != "batch" and "k" not in op.dims]
 every_op = pytest.mark.parametrize("op", OPS, ids=lambda op: op.name)
+every_row_op = pytest.mark.parametrize("op", ROW_OPS, ids=lambda op: op.name)
 
 
 def eager(op: Op, args: tuple[Any, ...]) -> torch.Tensor:
@@ -70,7 +72,7 @@ def test_a_row_with_nan_or_infinity_is_nan_as_in_torch_and_no_other_row_is(value
     assert y[0].isnan().all() and torch.isfinite(y[1]).all()
 
 
-@every_op
+@every_row_op
 @pytest.mark.parametrize(("rows", "cols"), [(0, 4), (4, 0), (0, 0)])
 def test_inputs_without_elements_give_outputs_of_the_reference_s_shapes(op: Op, rows: int, cols: int) -> None:
     args = typical(op, rows, cols, "bfloat16")
@@ -95,10 +97,10 @@ def test_a_reference_leaves_its_arguments_alone(op: Op) -> None:
 
 @every_op
 def test_outputs_are_allocated_contiguous_and_meta_for_meta(op: Op) -> None:
-    layout = "contiguous" if len(op.dims) == 1 else "transposed"
+    layout = "contiguous" if len(op.dims) == 1 or op not in ROW_OPS else "transposed"
     args = inputs(op, op.workload(Point(dims(op, 7, 130), "float32", layout)))
     made = op.empty(*args)
-    assert len(made) == op.returns and all(out.is_contiguous() and out.dtype == args[0].dtype for out in made)
+    assert len(made) == op.returns and all(out.is_contiguous() for out in made) and made[0].dtype == args[0].dtype
     meta = op.empty(*(arg.to("meta") if isinstance(arg, torch.Tensor) else arg for arg in args))
     assert all(one.is_meta and one.shape == out.shape for one, out in zip(meta, made, strict=True))
 
@@ -127,8 +129,8 @@ def test_the_gradient_of_a_sum_is_a_copy_for_each_addend() -> None:
 
 
 @every_op
-def test_what_has_no_gradient_is_one_itself(op: Op) -> None:
-    assert (op.gradient is None) == op.name.endswith("_backward")
+def test_what_has_no_gradient_is_one_itself_or_says_forward_only(op: Op) -> None:
+    assert (op.gradient is None) == (op.name.endswith("_backward") or op.name.startswith("attention"))
 
 
 # Tolerances -------------------------------------------------------------------------------------------
@@ -145,7 +147,7 @@ def test_torch_s_own_result_is_within_the_tolerance(op: Op, statics: tuple[tuple
 
 
 @pytest.mark.parametrize("dtype", ["float32", *HALF])
-@every_op
+@every_row_op
 def test_a_tolerance_has_a_reason_and_is_no_wider_than_a_few_roundings(op: Op, dtype: str) -> None:
     whole = op.tolerance(op.workload(Point(dims(op, 16, 4096), dtype)))
     unit = {"float32": 2.0**-23, "bfloat16": 2.0**-7, "float16": 2.0**-10}[dtype]
@@ -253,7 +255,7 @@ def test_the_correctness_matrix_of_rmsnorm_has_its_other_meanings() -> None:
 def test_declaring_all_ops_makes_few_points_because_ops_share_them() -> None:
     """Each costs some microseconds whenever a command starts."""
     points = {id(point) for op in OPS for matrix in op.matrices.values() for point in matrix}
-    assert len(points) < 900 < sum(len(matrix) for op in OPS for matrix in op.matrices.values())
+    assert len(points) < 1700 < sum(len(matrix) for op in OPS for matrix in op.matrices.values())
 
 
 @pytest.mark.parametrize(

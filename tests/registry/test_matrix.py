@@ -58,10 +58,15 @@ def test_an_optional_tensor_may_be_absent_and_another_may_not() -> None:
             RMSNORM.workload(Point((2, 8), "fp32", statics=((name, ABSENT),)))
 
 
-@pytest.mark.parametrize(("dims", "layout", "told"), [((1, -2), "contiguous", "negative size"), ((1, 2), "diagonal", "layout 'diagonal'")])
+@pytest.mark.parametrize(("dims", "layout", "told"), [((1, -2), "contiguous", "negative size"), ((1, 2), "one, two", "'one, two' is no name")])
 def test_a_point_that_cannot_be_is_refused(dims: tuple[int, ...], layout: str, told: str) -> None:
     with pytest.raises(DeclarationError, match=told):
         Point(dims, "fp32", layout)
+
+
+def test_a_layout_that_an_op_does_not_have_is_refused_with_those_it_has() -> None:
+    with pytest.raises(UsageError, match=r"no layout 'diagonal'.*contiguous, row_strided"):
+        RMSNORM.workload(Point((1, 2), "fp32", "diagonal"))
 
 
 def test_a_user_s_file_gives_a_matrix_for_each_op_in_it(tmp_path: Path) -> None:
