@@ -58,7 +58,7 @@ def test_an_optional_tensor_may_be_absent_and_another_may_not() -> None:
             RMSNORM.workload(Point((2, 8), "fp32", statics=((name, ABSENT),)))
 
 
-@pytest.mark.parametrize(("dims", "layout", "told"), [((1, -2), "contiguous", "negative size"), ((1, 2), "one, two", "'one, two' is no name")])
+@pytest.mark.parametrize(("dims", "layout", "told"), [((1, -2), "contiguous", "negative size"), ((1, 2), "one, two", "is no name")])
 def test_a_point_that_cannot_be_is_refused(dims: tuple[int, ...], layout: str, told: str) -> None:
     with pytest.raises(DeclarationError, match=told):
         Point(dims, "fp32", layout)
