@@ -98,13 +98,15 @@ def _in(layouts: tuple[str, ...], shapes: tuple[tuple[int, ...], ...], dtypes: t
 def matmul_matrices() -> Mapping[str, tuple[Point, ...]]:
     """matmul's: tile edges and layouts to be right on; squares, ragged sizes and the linear layers of decoders where speed counts."""
     laid_out = _in(tuple(LAYOUTS), ((1, 33, 65, 129), (1, 1, 127, 1000), (1, 16, 128, 64), (2, 17, 33, 65)), ALL_DTYPES)
+    few = (1, 1, 2, 3, 4, 5, 7, 8, 11, 15, 16, 16)
+    few_rows = tuple((1, m, EDGES[(3 * i + 1) % 13], EDGES[(5 * i + 6) % 13]) for i, m in enumerate(few))
     endings = tuple(
         Point(shape, dtype, layout, ending)
         for shape, layout in (((1, 33, 65, 129), "contiguous"), ((1, 1, 127, 1000), "linear"), ((2, 7, 9, 0), "contiguous"))
         for dtype in ALL_DTYPES for ending in EPILOGUES if dtype == "float32" or ending != (("precision", "tf32"),)
     )  # fmt: skip
     return {
-        "correctness": points(_edge_shapes(), ALL_DTYPES) + laid_out + endings,
+        "correctness": points(_edge_shapes(), ALL_DTYPES) + laid_out + _in(("linear",), few_rows, ALL_DTYPES) + endings,
         "smoke": points(((1, 0, 3, 4), (1, 1, 1, 1), (1, 17, 33, 65), (2, 5, 7, 0), (2, 17, 3, 16)), ALL_DTYPES)
         + _in(tuple(LAYOUTS), ((1, 16, 33, 129),), ("bfloat16",)) + _in(("linear",), ((1, 1, 127, 1000),), ALL_DTYPES)
         + tuple(Point((1, 33, 65, 129), "float16", statics=ending) for ending in EPILOGUES[:-1]),

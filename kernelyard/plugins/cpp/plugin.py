@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from kernelyard.plugins.cpp.linears import LINEAR, LINEAR_SWIGLU
 from kernelyard.plugins.cpp.spaces import row_space, shared_space, stream_space
 from kernelyard.registry.backend import Backend
 from kernelyard.registry.discovery import Plugin
@@ -165,6 +166,8 @@ plugin = Plugin(
         SWIGLU_BACKWARD,
         ROPE,
         VECTOR_ADD,
+        LINEAR,
+        LINEAR_SWIGLU,
     ),
     backends=(CPP,),
 )

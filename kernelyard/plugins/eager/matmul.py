@@ -21,8 +21,6 @@ def eager(workload: Workload, config: Config) -> Matmul:
     """A product alone where nothing follows it; else one in float32."""
     bare = workload.static("activation") == "none" and not workload.has("bias") and not workload.has("residual")
     single = workload.dtype == "float32"
-    if workload.device == "cpu" and not single and workload.dim("k"):
-        return _wide  # torch's bfloat16 and float16 products on a CPU may round on the way
     return _in_float32 if single else _bare if bare else _wide
 
 
