@@ -13,7 +13,7 @@ MOST_ROWS = 16
 BLOCK = 64
 """Rows of the weight that a thread takes at once."""
 STREAMS = Parameter(
-    "streams", (2, 4, 8), "rows of the weight read side by side: 8 chains hide an FMA for one row of x, 4 with 4 rows of x load least for a product"
+    "streams", (2, 4, 8), "rows of the weight read side by side: 8 chains hide an FMA for one row of x; 4 by 4 rows of x load least"
 )
 
 

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from kernelyard.plugins.cpp.caches import ATTENTION_DECODE
 from kernelyard.plugins.cpp.linears import LINEAR, LINEAR_SWIGLU
 from kernelyard.plugins.cpp.spaces import row_space, shared_space, stream_space
 from kernelyard.registry.backend import Backend
@@ -168,6 +169,7 @@ plugin = Plugin(
         VECTOR_ADD,
         LINEAR,
         LINEAR_SWIGLU,
+        ATTENTION_DECODE,
     ),
     backends=(CPP,),
 )
