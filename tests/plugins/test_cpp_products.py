@@ -30,8 +30,12 @@ SHAPES = {
     "attention_decode": [
         Point(dims, "float32")
         for dims in (
-            (1, 1, 1, 1, 1, 1, 0), (3, 6, 2, 1, 130, 64, 0), (2, 20, 1, 2, 70, 33, 0), (2, 8, 2, 3, 192, 128, 64), (3, 2, 2, 2, 15, 16, 5),
-        )  # fmt: skip
+            (1, 1, 1, 1, 1, 1, 0),
+            (3, 6, 2, 1, 130, 64, 0),
+            (2, 20, 1, 2, 70, 33, 0),
+            (2, 8, 2, 3, 192, 128, 64),
+            (3, 2, 2, 2, 15, 16, 5),
+        )
     ],
 }
 """More query rows for a KV head than are taken at once, too: 20 heads of 2 new tokens."""
