@@ -1,6 +1,7 @@
-"""Two corrections to Triton's interpreter, without which right kernels fail in it.
+"""Three corrections to Triton's interpreter, without which right kernels fail in it.
 
 Triton 3.6 to 3.9 cuts the low bits off where a GPU rounds float32 to bfloat16 (to nearest, ties to even): twice the error of rounding.
+It multiplies the bits of bfloat16 matrices as if they were integers.
 Triton 3.6 takes a scalar for a loop's bound by int() of an array with one element, which numpy 2.5 refuses.
 """
 
@@ -19,10 +20,11 @@ Cast = Callable[[Any, Any, Any], Any]
 
 
 def correct() -> None:
-    """Put both corrections in place in this process; a second call changes nothing."""
+    """Put all corrections in place in this process; a second call changes nothing."""
     if getattr(InterpreterBuilder.cast_impl, "rounds", False):
         return
     InterpreterBuilder.cast_impl = _rounding(InterpreterBuilder.cast_impl)
+    InterpreterBuilder.create_dot = _of_numbers(InterpreterBuilder.create_dot)
     interpreter._patch_lang_tensor = _counting(interpreter._patch_lang_tensor)
 
 
@@ -32,6 +34,17 @@ def _counting(others: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
         scope.set_attr(tensor, "__index__", lambda self: int(self.handle.data.item()))
 
     return patch
+
+
+def _of_numbers(others: Callable[..., Any]) -> Callable[..., Any]:
+    def create_dot(self: Any, a: Any, b: Any, *rest: Any) -> Any:
+        return others(self, _widened(a), _widened(b), *rest)
+
+    return create_dot
+
+
+def _widened(matrix: Any) -> Any:
+    return TensorHandle(to_float32(matrix.data), tl.float32) if matrix.dtype.scalar == tl.bfloat16 else matrix
 
 
 def _rounding(others: Cast) -> Cast:
