@@ -6,8 +6,9 @@ block_table (batch, most_blocks) int32, where token t of sequence b lies in bloc
 
 lengths is (batch,) int32: how many tokens of a sequence count, the new ones at their end among them. Query i sees the tokens before
 lengths - q_len + i + 1. A length below 0 counts as 0, one above the capacity (paged: most_blocks * block_size) as the capacity; tokens in
-a block that is none of the cache's are left out. A query that sees nothing gives 0. Neither lengths nor table is read on the host, so a
-CUDA graph may replay the call with others in them.
+a block that is none of the cache's are left out. What a cache holds at tokens that do not count has no influence, be it NaN, nor have
+entries of the table past a length. A query that sees nothing gives 0. Neither lengths nor table is read on the host, so a CUDA graph may
+replay the call with others in them.
 
 Scale, shared heads and roundings are those of `attention`.
 """
@@ -88,6 +89,7 @@ def reference(
         tokens, new = torch.arange(keys.shape[1], device=q.device), torch.arange(q_len, device=q.device)
         length = lengths[b].long().clamp(0, keys.shape[1])
         seen = (tokens[None, :] <= length - q_len + new[:, None]) & known[None, :]
+        values = values.masked_fill(~seen.any(0)[:, None], 0.0)  # a weight of 0 times NaN is NaN
         out[b], _ = (part[0] for part in attend(q[b : b + 1], keys[None], values[None], seen, scale_of(scale, q)))
     return out
 
@@ -113,12 +115,10 @@ def _empty(
 
 
 def _inputs(workload: Workload, generator: Generator) -> tuple[Any, ...]:
-    """Sequences that differ in length, the first as long as can be and one of none; see FULL. Blocks in no order."""
+    """Sequences that differ in length, the first as long as can be and one of none, NaN where no token counts; see FULL."""
     batch, capacity, device = workload.dim("batch"), workload.dim("capacity"), generator.device
     lengths = torch.randint(0, capacity + 1, (batch,), generator=generator, device=device, dtype=torch.int32)
     lengths[0:1], lengths[2:3] = capacity, 0
-    if capacity % FULL == 0:
-        lengths.fill_(capacity)
     table, entries = None, batch
     if workload.has("block_table"):
         used = batch * workload["block_table"].shape[1]
@@ -126,7 +126,26 @@ def _inputs(workload: Workload, generator: Generator) -> tuple[Any, ...]:
         table = torch.randperm(entries, generator=generator, device=device)[:used].to(torch.int32).view(batch, -1)
     q = random_tensor(workload["q"], generator)
     k, v = (random_tensor(_with_entries(workload[name], entries), generator) for name in ("k", "v"))
+    if capacity % FULL == 0:
+        lengths.fill_(capacity)
+    else:
+        table = _forget(k, v, lengths, table)
     return q, k, v, lengths, table, SHARPER * max(workload.dim("head_dim"), 1) ** -0.5
+
+
+def _forget(k: Tensor, v: Tensor, lengths: Tensor, table: Tensor | None) -> Tensor | None:
+    """NaN for all tokens that do not count, and a table (in no order) with -1 past each length; the last sequence's first block is none."""
+    block = k.shape[2]
+    counts = torch.arange(block * (1 if table is None else table.shape[1]), device=k.device) < lengths[:, None]
+    if table is not None:
+        of_sequences, counts = counts.view(*table.shape, block), torch.zeros(k.shape[0], block, dtype=torch.bool, device=k.device)
+        counts[table.long()] = of_sequences
+        table = table.masked_fill(~of_sequences.any(-1), -1)
+        if table.shape[0] > 1:
+            table[-1, :1] = k.shape[0]
+    for cache in (k, v):
+        cache.masked_fill_(~counts[:, None, :, None], float("nan"))
+    return table
 
 
 def _with_entries(spec: TensorSpec, entries: int) -> TensorSpec:

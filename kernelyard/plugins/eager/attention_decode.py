@@ -29,6 +29,8 @@ def plain(workload: Workload, config: Config) -> Decode:
 
 def _formula(q: Tensor, k: Tensor, v: Tensor, lengths: Tensor, block_table: Tensor | None, scale: float | None) -> Tensor:
     k, v, seen = laid_out(q, k, v, lengths, block_table)
+    if q.shape[2]:  # the last query sees the most; a weight of 0 times NaN is NaN
+        v = v.masked_fill(~seen[:, 0, -1, :, None].unsqueeze(1), 0.0)
     out, _ = masked(q, k, v, seen, scale if scale is not None else max(q.shape[-1], 1) ** -0.5)
     return out.to(q.dtype)
 
