@@ -176,7 +176,7 @@ class Op:
     @cached_property
     def _given(self) -> Mapping[str, bool]:
         """Which tensors the usual call has."""
-        declared = self.tensors(dict.fromkeys(self.dims, 1), self.dtypes[0], self._static_defaults)
+        declared = self.tensors(dict.fromkeys(self.dims, 1) | dict(self.assumed), self.dtypes[0], self._static_defaults)
         return {a.name: declared.get(a.name) is not None for a in self.arguments if a.tensor}
 
     @cached_property

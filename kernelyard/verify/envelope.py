@@ -122,7 +122,7 @@ def _dtypes(op: Op, kernel: Kernel, device: str, base: Point) -> Axis:
 
 
 def _layouts(op: Op, kernel: Kernel, device: str, base: Point) -> Axis:
-    probes = [Probe(layout, replace(base, layout=layout)) for layout in LAYOUTS]
+    probes = [Probe(layout, replace(base, layout=layout)) for layout in dict.fromkeys((*LAYOUTS, *op.layouts))]
     return _each(op, kernel, device, "layout", probes, {"unit_last_stride": False, "contiguous": False, "aligned": False}, QUICK)
 
 

@@ -1,4 +1,4 @@
-"""attention and attention_decode: masks, shared heads, rows that see nothing, caches of both kinds, what is refused."""
+"""attention: masks, shared heads, rows that see nothing, tolerances that bite, what is refused."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import torch
 from torch.nn.functional import scaled_dot_product_attention
 
 from kernelyard import ops
-from kernelyard.contracts import ATTENTION, ATTENTION_DECODE
+from kernelyard.contracts import ATTENTION
 from kernelyard.errors import InvalidInput, KernelyardError
 from kernelyard.registry.matrix import Point
-from tests.contracts.cases import inputs, plain_torch, wide, within
+from tests.contracts.cases import inputs, outputs, plain_torch, wide, within
 
 
 @pytest.fixture(autouse=True)
@@ -89,66 +89,6 @@ def test_float16_scores_past_its_range_are_right() -> None:
     assert (ops.attention(q, k, v)[0] == 1).all()
 
 
-# The cache ---------------------------------------------------------------------------------------------
-
-
-def paged(k: torch.Tensor, size: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """A cache (batch, heads, capacity, dim) in blocks of `size` tokens, last first, and its table."""
-    batch, kv_heads, capacity, dim = k.shape
-    blocks = k.view(batch, kv_heads, capacity // size, size, dim).transpose(1, 2).reshape(-1, kv_heads, size, dim)
-    return blocks.flip(0), torch.arange(blocks.shape[0], dtype=torch.int32).flip(0).view(batch, -1)
-
-
-@pytest.mark.parametrize("q_len", [1, 3])
-def test_a_sequence_is_attended_as_far_as_its_length(q_len: int) -> None:
-    q, k, v = heads(4, 6, q_len, 8), heads(4, 2, 12, 8), heads(4, 2, 12, 8)
-    lengths = torch.tensor([12, 5, 3, 4], dtype=torch.int32)
-    out = ATTENTION_DECODE.reference(q, k, v, lengths, None, None)
-    for b, n in enumerate(lengths.tolist()):
-        expected, _ = ATTENTION.reference(q[b : b + 1], k[b : b + 1, :, :n], v[b : b + 1, :, :n], None, True, False)
-        torch.testing.assert_close(out[b : b + 1], expected)
-
-
-def test_lengths_outside_of_the_cache_count_as_its_ends() -> None:
-    q, k, v = (heads(4, 2, n, 8, dtype=torch.float32) for n in (1, 6, 6))
-    out = ops.attention_decode(q, k, v, torch.tensor([0, -3, 7, 6], dtype=torch.int32))
-    assert not out[:2].any()
-    torch.testing.assert_close(out[2:], ops.attention_decode(q, k, v, torch.full((4,), 6, dtype=torch.int32))[2:], rtol=0, atol=0)
-
-
-@pytest.mark.parametrize("size", [1, 4])
-def test_a_paged_cache_is_the_contiguous_one_in_blocks(size: int) -> None:
-    q, k, v = heads(3, 4, 2, 8), heads(3, 2, 8, 8), heads(3, 2, 8, 8)
-    lengths = torch.tensor([8, 5, 2], dtype=torch.int32)
-    (blocks_k, table), (blocks_v, _) = paged(k, size), paged(v, size)
-    expected = ATTENTION_DECODE.reference(q, k, v, lengths, None, 0.3)
-    torch.testing.assert_close(ATTENTION_DECODE.reference(q, blocks_k, blocks_v, lengths, table, 0.3), expected)
-
-
-def test_tokens_of_blocks_that_are_none_of_the_cache_s_are_left_out() -> None:
-    q, k, v = heads(1, 1, 1, 8, dtype=torch.float32), *(heads(2, 1, 4, 8, dtype=torch.float32) for _ in "kv")
-    lengths = torch.tensor([12], dtype=torch.int32)
-    table = torch.tensor([[1, 7, -1]], dtype=torch.int32)
-    expected = ops.attention_decode(q, k[1:], v[1:], torch.tensor([4], dtype=torch.int32))
-    torch.testing.assert_close(ops.attention_decode(q, k, v, lengths, table), expected)
-    torch.testing.assert_close(ATTENTION_DECODE.reference(q, k, v, lengths, table, None), expected)
-    assert not ops.attention_decode(q, k[:0], v[:0], lengths, table).any()
-
-
-def test_typical_sequences_differ_in_length_but_where_speed_is_measured() -> None:
-    for capacity, alike in ((130, False), (1024, True)):
-        lengths = inputs(ATTENTION_DECODE, ATTENTION_DECODE.workload(Point((4, 2, 1, 1, capacity, 64, 0), "float32")))[3]
-        assert (len(set(lengths.tolist())) == 1) == alike and (alike or {0, capacity} <= set(lengths.tolist()))
-
-
-def test_the_size_of_a_pool_of_blocks_is_no_part_of_a_workload() -> None:
-    q, table, lengths = heads(2, 4, 1, 8), torch.zeros(2, 3, dtype=torch.int32), torch.ones(2, dtype=torch.int32)
-    keys = {
-        ATTENTION_DECODE.workload_of((q, pool, pool, lengths, table, None)).key() for pool in (heads(6, 2, 4, 8), heads(60, 2, 4, 8))
-    }
-    assert len(keys) == 1
-
-
 # What is refused ---------------------------------------------------------------------------------------
 
 
@@ -168,27 +108,44 @@ def test_heads_that_do_not_fit_are_refused(q: tuple[int, ...], k: tuple[int, ...
         ops.attention(torch.ones(q), torch.ones(k), torch.ones(k))
 
 
-@pytest.mark.parametrize(
-    ("lengths", "table", "told"),
-    [
-        (torch.ones(2, dtype=torch.int64), None, "lengths is torch.int64"),
-        (torch.ones(3, dtype=torch.int32), None, r"lengths has shape \(3,\)"),
-        (torch.ones(2, dtype=torch.int32), torch.ones(2, dtype=torch.int32), r"block_table has shape \(2,\)"),
-        (torch.ones(2, dtype=torch.int32), torch.ones(2, 1), "block_table is torch.float32"),
-    ],
-)
-def test_lengths_and_tables_of_another_kind_are_refused(lengths: torch.Tensor, table: torch.Tensor | None, told: str) -> None:
-    with pytest.raises(InvalidInput, match=told):
-        ops.attention_decode(torch.ones(2, 2, 1, 8), torch.ones(2, 2, 4, 8), torch.ones(2, 2, 4, 8), lengths, table)
+@pytest.mark.parametrize("name", ["attention", "attention_decode"])
+def test_a_gradient_is_a_clear_error(name: str) -> None:
+    q, k = torch.ones(1, 1, 2, 8, requires_grad=True), torch.ones(1, 1, 2, 8)
+    more = (torch.ones(1, dtype=torch.int32),) if name == "attention_decode" else ()
+    with pytest.raises(KernelyardError, match=f"{name} has no gradient"):
+        outputs(getattr(ops, name)(q, k, k, *more))[0].sum().backward()
 
 
-def test_too_many_new_tokens_are_refused_with_the_op_that_takes_them() -> None:
-    cache = torch.ones(1, 1, 32, 8)
-    with pytest.raises(InvalidInput, match="the most is 16"):
-        ops.attention_decode(torch.ones(1, 1, 17, 8), cache, cache, torch.ones(1, dtype=torch.int32))
+def test_a_whole_graph_gives_what_eager_calls_do_also_when_lengths_change() -> None:
+    compiled = torch.compile(lambda *args: ops.attention(*args, causal=True, return_lse=True), fullgraph=True, backend="aot_eager")
+    for q_len, kv_len in ((3, 3), (1, 9), (5, 2)):
+        q, k, v = (heads(2, n, length, 8, dtype=torch.float32) for n, length in ((4, q_len), (2, kv_len), (2, kv_len)))
+        torch.testing.assert_close(compiled(q, k, v), ops.attention(q, k, v, causal=True, return_lse=True), rtol=0, atol=0)
 
 
-def test_a_gradient_is_a_clear_error() -> None:
-    q = torch.ones(1, 1, 2, 8, requires_grad=True)
-    with pytest.raises(KernelyardError, match="attention"):
-        ops.attention(q, q, q)[0].sum().backward()
+@pytest.mark.parametrize("layout", ["bshd", "offset"])
+def test_layouts_are_laid_out_as_their_names_say(layout: str) -> None:
+    workload = ATTENTION.workload(Point((2, 6, 2, 5, 7, 8), "bfloat16", layout))
+    q, k, v, *_ = inputs(ATTENTION, workload)
+    for tensor in (q, k, v):
+        inside = tensor.transpose(1, 2).is_contiguous() and not tensor.is_contiguous()
+        assert inside == (layout == "bshd") and (tensor.data_ptr() % 16 != 0) == (layout == "offset")
+
+
+def test_sums_in_float16_are_outside_the_tolerance() -> None:
+    workload = ATTENTION.workload(Point((1, 1, 1, 2, 4096, 64), "float16"))
+    q, k, v, scale, *_ = args = inputs(ATTENTION, workload)
+    weights = torch.softmax((q.float() @ k.float().mT) * scale, -1)
+    total = torch.zeros(1, 1, 2, 64, dtype=torch.float16)
+    for key in range(4096):
+        total += (weights[..., key, None] * v[:, :, key, None].float()).half()
+    exact = (weights.half().float() @ v.float()).half()
+    none = torch.empty(0)
+    assert within(ATTENTION, workload, (exact, none), args) and not within(ATTENTION, workload, (total, none), args)
+
+
+@pytest.mark.parametrize(("q_len", "kv_len"), [(5, 5), (3, 7), (7, 3), (1, 4), (4, 1), (0, 3), (3, 0)])
+def test_the_work_of_a_causal_mask_is_that_of_the_pairs_seen(q_len: int, kv_len: int) -> None:
+    seen = torch.ones(q_len, kv_len).tril(kv_len - q_len).sum().item()
+    point = Point((2, 4, 2, q_len, kv_len, 8), "bfloat16", statics=(("causal", True),))
+    assert ATTENTION.cost(ATTENTION.workload(point)).flops == 4 * 2 * 4 * seen * 8
