@@ -84,9 +84,10 @@ def _backward(saved: tuple[Any, ...], grads: tuple[Any, ...]) -> tuple[Any, ...]
     from kernelyard.registry.operator import operator
 
     x, w = saved
-    matmul = operator("matmul")
-    both, _ = operator("swiglu_backward")(grads[0].contiguous(), matmul(x, w.mT), None)
-    return matmul(both, w), matmul(both.reshape(-1, both.shape[-1]).mT, x.reshape(-1, x.shape[-1]))
+    matmul, count = operator("matmul"), math.prod(x.shape[:-1])
+    rows, dy = x.reshape(count, x.shape[-1]), grads[0].reshape(count, w.shape[0] // 2).contiguous()
+    both, _ = operator("swiglu_backward")(dy, matmul(rows, w.mT), None)
+    return matmul(both, w).view(x.shape), matmul(both.mT, rows)
 
 
 def _matrices() -> Mapping[str, tuple[Point, ...]]:

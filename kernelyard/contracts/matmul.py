@@ -155,12 +155,12 @@ def _backward(saved: tuple[Any, ...], grads: tuple[Any, ...]) -> tuple[Any, ...]
     slope = grads[0] if scale == 1.0 else grads[0] * scale
     if activation != "none":
         slope = _through(product(a, b, bias), slope, activation)
-    rows = slope if b.dim() > 2 else slope.reshape(-1, slope.shape[-1])
-    columns = a if b.dim() > 2 else a.reshape(-1, a.shape[-1])
+    flat = slope.flatten(0, -2)
+    rows, columns = (slope, a) if b.dim() > 2 else (flat, a.flatten(0, -2))
     return (
         product(slope, b.mT),
         product(columns.mT, rows),
-        None if bias is None else slope.reshape(-1, slope.shape[-1]).sum(0, dtype=torch.float32).to(bias.dtype),
+        None if bias is None else flat.sum(0, dtype=torch.float32).to(bias.dtype),
         None if residual is None else grads[0],
         None,
         None,

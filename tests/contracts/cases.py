@@ -41,6 +41,13 @@ def wide(args: tuple[Any, ...], dtype: torch.dtype = torch.float64) -> tuple[Any
     return tuple(arg.to(dtype) if isinstance(arg, torch.Tensor) and arg.is_floating_point() else arg for arg in args)
 
 
+def equal(one: Any, other: Any) -> bool:
+    """Whether two arguments are the same, NaN in the same places."""
+    if not isinstance(one, torch.Tensor):
+        return bool(one == other)
+    return one.dtype == other.dtype and one.shape == other.shape and torch.allclose(one, other, rtol=0, atol=0, equal_nan=True)
+
+
 def outputs(result: Any) -> tuple[torch.Tensor, ...]:
     """One result or several, as a tuple."""
     return (result,) if isinstance(result, torch.Tensor) else tuple(result)

@@ -12,6 +12,7 @@ from kernelyard.registry.kernel import Kernel
 from kernelyard.registry.lazy import load
 from kernelyard.registry.matrix import ABSENT
 from kernelyard.registry.op import Op, Point
+from tests.contracts.cases import dims
 
 DEVICES = ("cpu", pytest.param("cuda", marks=pytest.mark.gpu))
 every_op = pytest.mark.parametrize("op", contracts.ops, ids=lambda op: op.name)
@@ -43,8 +44,7 @@ def test_the_plain_baseline_refuses_to_serve_because_it_breaks_the_contract(agre
 @every_op
 @pytest.mark.parametrize("shape", [(0, 4), (4, 0), (0, 0)], ids=str)
 def test_a_tensor_without_elements_gives_one(op: Op, shape: tuple[int, int], agreement: ModuleType) -> None:
-    dims = {1: (0,), 2: shape, 3: (shape[0], 2, shape[1])}[len(op.dims)]
-    args = op.inputs(op.workload(Point(dims, "float32")), torch.Generator().manual_seed(0))
+    args = op.inputs(op.workload(Point(dims(op, *shape), "float32")), torch.Generator().manual_seed(0))
     assert agreement.fault(kernel(op), ("empty", op, args)) == ""
 
 

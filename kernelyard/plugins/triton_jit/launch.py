@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from kernelyard.registry.spec import Config, Workload
+from kernelyard.registry.spec import DTYPE_BYTES, Config, TensorSpec, Workload
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,3 +51,10 @@ def sm_count(workload: Workload) -> int:
     if workload.device == "cuda" and torch.cuda.is_available():
         return int(torch.cuda.get_device_properties(torch.cuda.current_device()).multi_processor_count)
     return 132
+
+
+def starts_aligned(spec: TensorSpec) -> bool:
+    """Whether every row of a matrix starts at a multiple of 16 bytes, whichever of its last two dimensions has no gaps."""
+    unit = 16 // DTYPE_BYTES[spec.dtype]
+    outer = [stride for size, stride in zip(spec.shape, spec.strides, strict=True) if stride != 1 and size > 1]
+    return spec.aligned and all(stride % unit == 0 for stride in outer)

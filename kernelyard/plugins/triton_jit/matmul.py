@@ -41,20 +41,23 @@ def place(tile, m, n, BM: tl.constexpr, BN: tl.constexpr, GROUP: tl.constexpr):
 
 @triton.jit
 def sums_of(
-    a_ptr, b_ptr, row, column, first, last, m, n, a_row, a_k, b_k, b_column,
+    a_ptr, b_ptr, row, column, first, last, m, b_n, a_end, b_end, a_row, a_k, b_k, b_column,
     BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """The product of rows of a and columns of b over k from `first` to `last`, float32."""
+    """The product of rows of a and columns of b over k from `first` to `last`, float32.
+
+    a has terms up to `a_end`, b up to `b_end` and columns up to `b_n`: limits of their own, as a copy with zeros behind its rows may
+    be read in whole vectors, which a limit inside of one forbids.
+    """
     k = first + tl.arange(0, BK)
     a_at = a_ptr + row.to(tl.int64)[:, None] * a_row + k.to(tl.int64)[None, :] * a_k
     b_at = b_ptr + k.to(tl.int64)[:, None] * b_k + column.to(tl.int64)[None, :] * b_column
-    a_known, b_known = (row < m)[:, None], (column < n)[None, :]
+    a_known, b_known = (row < m)[:, None], (column < b_n)[None, :]
     sums = tl.zeros((BM, BN), tl.float32)
     for start in range(first, last, BK):
-        left = last - start
         some = tl.arange(0, BK)
-        a = tl.load(a_at, mask=a_known & (some < left)[None, :], other=0.0)
-        b = tl.load(b_at, mask=(some < left)[:, None] & b_known, other=0.0)
+        a = tl.load(a_at, mask=a_known & (some < a_end - start)[None, :], other=0.0)
+        b = tl.load(b_at, mask=(some < b_end - start)[:, None] & b_known, other=0.0)
         sums = tl.dot(a, b, sums, input_precision=PRECISION)
         a_at += BK * a_k
         b_at += BK * b_k
@@ -63,7 +66,8 @@ def sums_of(
 
 @triton.jit
 def tile_kernel(
-    out_ptr, a_ptr, b_ptr, bias_ptr, residual_ptr, scale, m, n, k, a_batch, a_row, a_k, b_batch, b_k, b_column, r_batch, r_row, r_column,
+    out_ptr, a_ptr, b_ptr, bias_ptr, residual_ptr, scale, m, n, k, b_n, a_end, b_end,
+    a_batch, a_row, a_k, b_batch, b_k, b_column, r_batch, r_row, r_column,
     BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, GROUP: tl.constexpr,
     ACTIVATION: tl.constexpr, PRECISION: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
@@ -73,7 +77,7 @@ def tile_kernel(
     batch = tl.program_id(1).to(tl.int64)
     row, column = across * BM + tl.arange(0, BM), down * BN + tl.arange(0, BN)
     a_ptr, b_ptr = a_ptr + batch * a_batch, b_ptr + batch * b_batch
-    sums = sums_of(a_ptr, b_ptr, row, column, 0, k, m, n, a_row, a_k, b_k, b_column, BM, BN, BK, PRECISION)
+    sums = sums_of(a_ptr, b_ptr, row, column, 0, k, m, b_n, a_end, b_end, a_row, a_k, b_k, b_column, BM, BN, BK, PRECISION)
     known = (row < m)[:, None] & (column < n)[None, :]
     there = batch * r_batch + row.to(tl.int64)[:, None] * r_row + column.to(tl.int64)[None, :] * r_column
     sums = ended(sums, bias_ptr, residual_ptr, column[None, :], there, (column < n)[None, :], known, scale, ACTIVATION)
@@ -94,7 +98,7 @@ def part_kernel(
     a_ptr, b_ptr = a_ptr + batch * a_batch, b_ptr + batch * b_batch
     first = part * each
     last = tl.minimum(first + each, k)
-    sums = sums_of(a_ptr, b_ptr, row, column, first, last, m, n, a_row, a_k, b_k, b_column, BM, BN, BK, PRECISION)
+    sums = sums_of(a_ptr, b_ptr, row, column, first, last, m, n, last, last, a_row, a_k, b_k, b_column, BM, BN, BK, PRECISION)
     at = ((part * tl.num_programs(2) + batch) * m + row.to(tl.int64))[:, None] * n + column[None, :]
     tl.store(parts_ptr + at, sums, mask=(row < m)[:, None] & (column < n)[None, :])
 
@@ -145,8 +149,13 @@ def precision(workload: Workload) -> str:
 
 def tile(workload: Workload, config: Config) -> TritonLaunch:
     """One launch."""
+    return within(workload, config, workload.dim("n"), workload.dim("k"), workload.dim("k"))
+
+
+def within(workload: Workload, config: Config, b_n: int, a_end: int, b_end: int) -> TritonLaunch:
+    """The same where a and b hold zeros beyond their sizes, up to these."""
     batch, m, n, k = sizes(workload)
-    fixed = (m, n, k, *strides(workload, "a"), *strides(workload, "b"), *strides(workload, "residual"))
+    fixed = (m, n, k, b_n, a_end, b_end, *strides(workload, "a"), *strides(workload, "b"), *strides(workload, "residual"))
     blocks = _blocks(config)
     constants = {**blocks, "ACTIVATION": workload.static("activation"), "PRECISION": precision(workload), "PDL": overlaps(config)}
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from kernelyard.plugins.triton_jit.launch import starts_aligned
 from kernelyard.plugins.triton_jit.norms import OVERLAP
 from kernelyard.plugins.triton_jit.rows import DTYPES
 from kernelyard.registry.kernel import Kernel, Support
 from kernelyard.registry.space import ConfigSpace, Constraint, Parameter
-from kernelyard.registry.spec import DTYPE_BYTES, YES, Answer, Config, Determinism, Workload, no
+from kernelyard.registry.spec import DTYPE_BYTES, YES, Answer, Config, Determinism, TensorSpec, Workload, no
 
 SHARED = 227 * 1024
 """Bytes of shared memory that a program may have on Hopper."""
@@ -21,6 +24,8 @@ BLOCK_N = Parameter("block_n", (32, 64, 128, 256), "columns of the result a prog
 BLOCK_K = Parameter("block_k", (32, 64, 128), "terms at a time: 64 of two bytes fill a line of 128 bytes")
 WARPS = Parameter("num_warps", (4, 8), "one warpgroup or two: two for 256 columns, whose sums one can't hold")
 STAGES = Parameter("num_stages", (2, 3, 4, 5), "tiles on their way while one is multiplied, as many as shared memory holds")
+LONG_ENOUGH = 32
+"""Rows of the result from which on a copy of a factor pays: fewer products than that hide behind its bytes."""
 PARTS = Parameter("parts", (2, 4, 8, 16), "of k: work for every multiprocessor where the result has few tiles")
 ROWS_AT_ONCE = Parameter("weights", (1, 2, 4, 8), "rows of the weight a program: one load of the inputs serves them")
 CHUNK = Parameter("chunk", (512, 1024, 2048, 4096, 8192), "terms in flight at once: all of k where it fits, in one shot without a loop")
@@ -59,11 +64,24 @@ def _tile_default(workload: Workload) -> Config:
     many = workload.dim("batch") * -(-m // 128) * -(-workload.dim("n") // 256) >= MULTIPROCESSORS
     if m <= 64:
         block_m, block_n, block_k, warps = 16 if m <= 16 else 32 if m <= 32 else 64, 64, 64, 4
-    elif many and half:
+    elif many and half and all(starts_aligned(workload[name]) for name in "ab"):
         block_m, block_n, block_k, warps = 128, 256, 64, 8
     else:
         block_m, block_n, block_k, warps = 64, 128 if half else 64, 64 if half else 32, 4
     return {"block_m": block_m, "block_n": block_n, "block_k": block_k, "num_warps": warps, "num_stages": 3, "overlap": False}
+
+
+def _padded_default(workload: Workload) -> Config:
+    """As if every row started where it will."""
+    specs = tuple((name, TensorSpec(spec.shape, spec.dtype) if spec else None) for name, spec in workload.tensors)
+    flat = replace(workload, tensors=tuple((name, _rounded(spec) if spec and name in "ab" else spec) for name, spec in specs))
+    return {**_tile_default(flat), "overlap": True}
+
+
+def _rounded(spec: TensorSpec) -> TensorSpec:
+    *lead, rows, cols = spec.shape
+    pitch = -(-max(cols, 1) // 64) * 64
+    return TensorSpec(spec.shape, spec.dtype, (*((rows * pitch,) if lead else ()), pitch, 1))
 
 
 def _split_default(workload: Workload) -> Config:
@@ -136,6 +154,16 @@ def plain_products(workload: Workload) -> Answer:
     return YES if workload.op != "matmul" or workload.static("precision") == "ieee" else no("it has no TF32")
 
 
+def starts_unaligned(workload: Workload) -> Answer:
+    """A factor to copy, of which one dimension has no gaps."""
+    for name in "ab":
+        spec = workload[name]
+        if 1 not in spec.shape[-2:] and 1 not in spec.strides[-2:]:
+            return no(f"neither rows nor columns of {name} are contiguous, its strides are {spec.strides}")
+    unaligned = any(not starts_aligned(workload[name]) for name in "ab")
+    return YES if unaligned else no("rows of a and b start at multiples of 16 bytes: there is nothing to copy")
+
+
 ANY = Support(("cuda",), DTYPES, unit_last_stride=False, predicates=(two_or_three_dimensions,))
 FEW = Support(
     ("cuda",), DTYPES, most={"m": MOST_ROWS_ALONE}, unit_last_stride=False,
@@ -155,6 +183,14 @@ KERNELS = (
     _kernel(
         "matmul", "split", "k in parts, added in order by a second launch", "matmul:split",
         support=ANY, space=SPLIT, priority=-6, fallbacks=("triton.tile",),
+    ),
+    _kernel(
+        "matmul", "padded", "factors copied to where their rows start at 16 bytes, then tiles", "matmul_padded:padded",
+        support=Support(
+            ("cuda",), DTYPES, unit_last_stride=False, least={"m": LONG_ENOUGH}, predicates=(two_or_three_dimensions, starts_unaligned)
+        ),
+        space=ConfigSpace((BLOCK_M, BLOCK_N, BLOCK_K, WARPS, STAGES, OVERLAP), RULES, _padded_default),
+        priority=-4, fallbacks=("triton.tile",), files=("matmul.py", "launch.py"),
     ),
     _kernel(
         "matmul", "gemv", "few rows against a linear layer's weight, read once, without tensor cores", "gemv:gemv",
