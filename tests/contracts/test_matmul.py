@@ -75,6 +75,20 @@ def test_linear_swiglu_s_gradient_is_the_reference_s() -> None:
     torch.testing.assert_close([g.double() for g in got], list(expected), rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("lead", [(), (0,), (2, 3), (2, 0)], ids=str)
+@pytest.mark.parametrize(("n", "k"), [(5, 7), (0, 7), (5, 0)], ids=str)
+def test_gradients_of_any_leading_dimensions_and_of_nothing(lead: tuple[int, ...], n: int, k: int) -> None:
+    w = torch.randn(2 * n, k)
+    for function, meaning, shape, cols in (
+        (ops.linear_swiglu, LINEAR_SWIGLU.reference, lead, n),
+        (lambda x, w: ops.matmul(x, w.mT), F.linear, (1, *lead), 2 * n),
+    ):
+        x, dy = torch.randn(*shape, k), torch.randn(*shape, cols)
+        with plain_torch():
+            got = derivative(function, (x, w), (dy,))
+        torch.testing.assert_close(got, derivative(meaning, (x, w), (dy,)), rtol=1e-5, atol=1e-5)
+
+
 def in_blocks(a: torch.Tensor, b: torch.Tensor, block: int, dtype: torch.dtype) -> torch.Tensor:
     """A product whose partial sums over blocks of k are added in `dtype`."""
     total = torch.zeros(a.shape[0], b.shape[1], dtype=dtype)
