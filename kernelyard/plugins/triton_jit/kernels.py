@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from kernelyard.plugins.triton_jit import attentions, norms, pointwise, products
+from kernelyard.plugins.triton_jit import attention_decode_views, attentions, norms, pointwise, products
 
-KERNELS = (*norms.KERNELS, *pointwise.KERNELS, *products.KERNELS, *attentions.KERNELS)
+KERNELS = (*norms.KERNELS, *pointwise.KERNELS, *products.KERNELS, *attentions.KERNELS, *attention_decode_views.KERNELS)
