@@ -91,3 +91,12 @@ def test_a_point_outside_breaks_one_rule_alone() -> None:
     assert {probe.value for probe in found["layout"].outside} == {"row_strided", "transposed", "broadcast"}
     assert all(probe.point.layout == "contiguous" for probe in found["cols"].outside)
     assert {probe.value for probe in found["dtype"].outside} == {"float16"}
+
+
+def test_the_layouts_of_an_op_s_own_are_tried() -> None:
+    op, (_, one) = registry.current().op("attention"), kernel("too_narrow")
+    other = replace(one, op="attention", support=replace(one.support, predicates=(), most={}, least={}, contiguous=True))
+    base = base_point(op, other, "cpu")
+    assert base is not None
+    layouts = next(axis for axis in axes(op, other, "cpu", base) if axis.name == "layout")
+    assert "bshd" in {probe.value for probe in layouts.outside}

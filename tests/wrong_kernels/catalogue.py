@@ -8,6 +8,8 @@ from typing import Any
 
 from torch import Tensor
 
+from kernelyard.contracts.attention import ATTENTION
+from kernelyard.contracts.attention_decode import ATTENTION_DECODE
 from kernelyard.contracts.rmsnorm import RMSNORM
 from kernelyard.contracts.rope import ROPE
 from kernelyard.contracts.softmax import SOFTMAX
@@ -21,7 +23,7 @@ from kernelyard.verify.defences import ALL
 from kernelyard.verify.outcome import CheckReport
 
 LOOSE = replace(RMSNORM, tolerance=lambda workload: Tolerance(2e-2, 1e-6, "what many a test suite has, and no derivation", 1))
-OPS = {op.name: op for op in (RMSNORM, ROPE, SOFTMAX, VECTOR_ADD)} | {"loose rmsnorm": LOOSE}
+OPS = {op.name: op for op in (RMSNORM, ROPE, SOFTMAX, VECTOR_ADD, ATTENTION, ATTENTION_DECODE)} | {"loose rmsnorm": LOOSE}
 
 ROW_POINTS = (
     *(Point(shape, dtype) for shape in ((0, 128), (1, 1), (7, 129)) for dtype in ("float32", "bfloat16", "float16")),
@@ -29,7 +31,12 @@ ROW_POINTS = (
     *(Point((7, 129), "float32", layout) for layout in ("row_strided", "transposed", "broadcast", "offset")),
     Point((64, 512), "float32"),
 )
+CAUSAL = (("causal", True), ("return_lse", True))
 MATRICES = {
+    "attention": Matrix(
+        "wrong", "attention", tuple(Point((1, 4, 2, *lengths, 8), "float32", statics=CAUSAL) for lengths in ((5, 9), (9, 5)))
+    ),
+    "attention_decode": Matrix("wrong", "attention_decode", tuple(Point((4, 4, 2, 2, 20, 8, block), "float32") for block in (0, 4))),
     "rmsnorm": Matrix("wrong", "rmsnorm", ROW_POINTS),
     "loose rmsnorm": Matrix("wrong", "rmsnorm", (Point((7, 129), "float16"), Point((16, 256), "bfloat16"))),
     "rope": Matrix("wrong", "rope", (Point((7, 4, 16), "float32"),)),
@@ -96,3 +103,14 @@ def rope(x: Tensor, cos: Tensor, sin: Tensor, positions: Tensor, style: str, inv
 def vector_add(a: Tensor, b: Tensor) -> Tensor:
     """The right one."""
     return (a.float() + b.float()).to(a.dtype)
+
+
+def attention(q: Tensor, k: Tensor, v: Tensor, scale: float | None, causal: bool, return_lse: bool) -> tuple[Tensor, Tensor]:
+    """The right one."""
+    out, lse = ATTENTION.reference(q.float(), k.float(), v.float(), scale, causal, return_lse)
+    return out.to(q.dtype), lse
+
+
+def attention_decode(q: Tensor, k: Tensor, v: Tensor, lengths: Tensor, table: Tensor | None, scale: float | None) -> Tensor:
+    """The right one."""
+    return ATTENTION_DECODE.reference(q.float(), k.float(), v.float(), lengths, table, scale).to(q.dtype)

@@ -9,11 +9,12 @@ import pytest
 from kernelyard.verify.defences import ALL, DEFENCES
 from tests.wrong_kernels.addresses import ADDRESSES
 from tests.wrong_kernels.arithmetic import ARITHMETIC
+from tests.wrong_kernels.attentions import ATTENTIONS
 from tests.wrong_kernels.catalogue import Entry
 from tests.wrong_kernels.conduct import CONDUCT, KEPT
 from tests.wrong_kernels.workspaces import WORKSPACES
 
-WRONG = (*ARITHMETIC, *ADDRESSES, *CONDUCT, *WORKSPACES)
+WRONG = (*ARITHMETIC, *ADDRESSES, *CONDUCT, *WORKSPACES, *ATTENTIONS)
 WITNESSES = {entry.defence: entry for entry in WRONG if entry.defence}
 
 
