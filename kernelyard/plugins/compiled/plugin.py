@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from kernelyard.registry.backend import Backend
 from kernelyard.registry.discovery import Plugin
 from kernelyard.registry.kernel import Kernel, Support
-from kernelyard.registry.spec import Determinism
+from kernelyard.registry.spec import YES, Answer, Determinism, Workload, timed_only
 
 ANYWHERE = Support(("cpu", "cuda"), ("float32", "bfloat16", "float16"), unit_last_stride=False)
 FUNCTIONS = {
@@ -19,13 +21,30 @@ FUNCTIONS = {
     "swiglu": "kernelyard.plugins.eager.swiglu:eager",
     "swiglu_backward": "kernelyard.plugins.eager.swiglu_backward:eager",
     "rope": "kernelyard.plugins.eager.rope:traceable",
+    "matmul": "kernelyard.plugins.eager.matmul:traceable",
+    "linear_swiglu": "kernelyard.plugins.eager.linear_swiglu:plain",
+    "attention": "kernelyard.plugins.eager.attention:eager",
+    "attention_decode": "kernelyard.plugins.eager.attention_decode:eager",
 }
 SUMMARIES = {"compile.default": "torch.compile", "compile.max_autotune": "torch.compile, mode max-autotune without CUDA graphs"}
+
+
+def _of_a_product(workload: Workload) -> Answer:
+    """Inductor may leave the product to a library, which rounds it and asks torch's switch for TF32."""
+    if workload.dtype == "float32":
+        return timed_only("torch's switch for TF32 decides about its products") if workload.device == "cuda" else YES
+    followed = workload.op == "linear_swiglu" or workload.static("activation") != "none" or workload.has("bias") or workload.has("residual")
+    return timed_only("it may round the product before what follows it") if followed else YES
+
+
+def _support(op: str) -> Support:
+    return replace(ANYWHERE, predicates=(_of_a_product,)) if op in ("matmul", "linear_swiglu") else ANYWHERE
+
 
 plugin = Plugin(
     name="compiled",
     kernels=tuple(
-        Kernel(name, op, "compile", summary, entry, ANYWHERE, priority=-1, determinism=Determinism.RUN_TO_RUN)
+        Kernel(name, op, "compile", summary, entry, _support(op), priority=-1, determinism=Determinism.RUN_TO_RUN)
         for op, entry in FUNCTIONS.items()
         for name, summary in SUMMARIES.items()
     ),

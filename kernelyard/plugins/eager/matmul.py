@@ -29,6 +29,11 @@ def plain(workload: Workload, config: Config) -> Matmul:
     return _rounded_often
 
 
+def traceable(workload: Workload, config: Config) -> Matmul:
+    """What is written in models, to be compiled: nothing turns a switch of torch's."""
+    return _formula
+
+
 def _bare(a: Tensor, b: Tensor, bias: Tensor | None, residual: Tensor | None, scale: float, activation: str, precision: str) -> Tensor:
     return a @ b if scale == 1.0 else _wide(a, b, bias, residual, scale, activation, precision)
 
@@ -68,10 +73,14 @@ def _rounded_often(
     a: Tensor, b: Tensor, bias: Tensor | None, residual: Tensor | None, scale: float, activation: str, precision: str
 ) -> Tensor:
     with _tf32(precision == "tf32", a):
-        product = a @ b if bias is None else F.linear(a, b.mT, bias) if b.dim() == 2 else a @ b + bias
-    out = activated(product, activation)
-    out = out if scale == 1.0 else out * scale
-    return out if residual is None else out + residual
+        return _formula(a, b, bias, residual, scale, activation, precision)
+
+
+def _formula(
+    a: Tensor, b: Tensor, bias: Tensor | None, residual: Tensor | None, scale: float, activation: str, precision: str
+) -> Tensor:
+    product = a @ b if bias is None else F.linear(a, b.mT, bias) if b.dim() == 2 else a @ b + bias
+    return _ended(product, None, residual, scale, activation)
 
 
 def activated(x: Tensor, activation: str) -> Tensor:
