@@ -74,8 +74,9 @@ def twoloop_kernel(
     known = (row < q_len)[:, None] & dim_known[None, :]
     q_at = q_ptr + batch * q_batch + head.to(tl.int64) * q_head + row.to(tl.int64)[:, None] * q_row + dim[None, :]
     q = tl.load(q_at, mask=known, other=0.0)
-    k_at = k_ptr + batch * k_batch + shared * k_head + some.to(tl.int64)[None, :] * k_row + dim[:, None]
-    v_at = v_ptr + batch * v_batch + shared * v_head + some.to(tl.int64)[:, None] * v_row + dim[None, :]
+    k_ptr += batch * k_batch + shared * k_head
+    v_ptr += batch * v_batch + shared * v_head
+    k_in, v_in = some[None, :] * k_row + dim[:, None], some[:, None] * v_row + dim[None, :]
     ahead = kv_len - q_len
     last = kv_len
     free = kv_len // BN * BN
@@ -86,20 +87,20 @@ def twoloop_kernel(
     total = tl.zeros((BM,), tl.float32)
     acc = tl.zeros((BM, BLOCK_DIM), tl.float32)
     for start in range(0, free, BN):
-        scores = scores_of(q, k_at, start + some, kv_len, dim_known, scale, False, WHOLE)
-        v = tl.load(v_at) if WHOLE else tl.load(v_at, mask=dim_known[None, :], other=0.0)
+        scores = scores_of(q, k_ptr + k_in, start + some, kv_len, dim_known, scale, False, WHOLE)
+        v = tl.load(v_ptr + v_in) if WHOLE else tl.load(v_ptr + v_in, mask=dim_known[None, :], other=0.0)
         acc, largest, total = folded(acc, largest, total, scores, v)
-        k_at += BN * k_row
-        v_at += BN * v_row
+        k_ptr += BN * k_row
+        v_ptr += BN * v_row
     for start in range(free, last, BN):
         key = start + some
-        scores = scores_of(q, k_at, key, kv_len, dim_known, scale, True, WHOLE)
+        scores = scores_of(q, k_ptr + k_in, key, kv_len, dim_known, scale, True, WHOLE)
         if CAUSAL:
             scores = tl.where(key[None, :] <= row[:, None] + ahead, scores, float("-inf"))
-        v = tl.load(v_at, mask=(key < kv_len)[:, None] & dim_known[None, :], other=0.0)
+        v = tl.load(v_ptr + v_in, mask=(key < kv_len)[:, None] & dim_known[None, :], other=0.0)
         acc, largest, total = folded(acc, largest, total, scores, v)
-        k_at += BN * k_row
-        v_at += BN * v_row
+        k_ptr += BN * k_row
+        v_ptr += BN * v_row
     out = acc / tl.where(total == 0.0, 1.0, total)[:, None]
     at = ((batch * q_heads + head) * q_len + row.to(tl.int64)) * DIM
     tl.store(out_ptr + at[:, None] + dim[None, :], out.to(out_ptr.dtype.element_ty), mask=known)
