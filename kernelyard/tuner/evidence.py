@@ -22,7 +22,7 @@ ROUND = 5
 def evidence(op: Op, plan: Plan, finished: Mapping[str, Sequence[Finished]], outcome: Outcome) -> dict[str, Any]:
     """Everything a reader of the choice can ask for; nulls where a time was not taken."""
     winner = outcome.winner
-    compiled = [f for f in outcome.finalists if f.reference and f.name != op.fallback and f.choosable and outcome.timing(f)]
+    compiled = [f for f in outcome.finalists if f.reference and f.name.startswith("compile.") and outcome.timing(f)]
     compiled.sort(key=lambda f: _median(outcome, f) or float("inf"))
     plain = {f.name: f for f in outcome.finalists if f.name in (op.baseline, op.fallback)}
     eager = plain.get(op.baseline) or plain.get(op.fallback)
