@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kernelyard.plugins.cuda.caches import ATTENTION_DECODE
 from kernelyard.plugins.cuda.kernels import KERNELS
 from kernelyard.registry.backend import Backend
 from kernelyard.registry.discovery import Plugin
@@ -46,6 +47,7 @@ plugin = Plugin(
             priority=10,
         ),
         *KERNELS,
+        ATTENTION_DECODE,
     ),
     backends=(
         Backend(

@@ -37,7 +37,7 @@ constexpr int kVector = 16 / sizeof(T);
 constexpr int kLanes = ROW_THREADS < 32 ? ROW_THREADS : 32;
 constexpr int kWarps = ROW_THREADS < 32 ? 1 : ROW_THREADS / 32;
 static_assert(ROW_THREADS >= 16 && (ROW_THREADS == 16 || ROW_THREADS % 32 == 0), "the elements beside the vectors need 14 threads");
-static_assert(CLUSTER >= 1 && CLUSTER <= 8, "8 is what every Hopper can place");
+static_assert(CLUSTER >= 1 && CLUSTER <= 16, "8 is what every Hopper can place, 16 what `launch` has to ask for");
 
 __device__ __forceinline__ float wide(float x) { return x; }
 __device__ __forceinline__ float wide(__half x) { return __half2float(x); }
@@ -360,6 +360,7 @@ void launch(void (*kernel)(Parameters...), int cluster, int64_t blocks, int thre
     attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
     attribute.val.programmaticStreamSerializationAllowed = 1;
   }
+  if (cluster > 8) check(cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1));
   if (shared > 48 << 10) check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared)));
   check(cudaLaunchKernelEx(&config, kernel, static_cast<Parameters>(arguments)...));
 }
