@@ -57,7 +57,7 @@ def explain(
     """
     cost = op.cost(workload)
     copied = cost.bytes / (ceilings.copy_gbps * 1e3) if copy_us is None else copy_us
-    rate = ceilings.matrix_tflops.get(workload.dtype)
+    rate = ceilings.product_tflops(workload.dtype)
     shares = _Shares(copied / timing.median_us, _tflops(cost, timing) / rate if rate else None) if timing.median_us else None
     held = _occupancy(resources, facts) if isinstance(facts, Gpu) else None
     taken = _on_gpu(resources, held) if isinstance(facts, Gpu) else _on_cpu(cost, facts)

@@ -61,6 +61,10 @@ class Ceilings:
     protocol: str = PROTOCOL
     noisy: str = ""
 
+    def product_tflops(self, dtype: str) -> float:
+        """The rate of a dtype's products: its own, or float32's where a CPU is faster by widening; 0 where neither is known."""
+        return max(self.matrix_tflops.get(dtype, 0.0), self.matrix_tflops.get("float32", 0.0))
+
 
 @dataclass(frozen=True)
 class Copy:

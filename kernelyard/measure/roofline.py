@@ -1,10 +1,11 @@
 """Where a time stands between what is possible and what the device can do.
 
 The ceiling of a workload is the best copy of as many bytes as it must move, timed in the same interleaved run as the
-kernels under it, or its floating-point operations at the rate of the dtype's matrix product, whichever takes longer.
+kernels under it, or its floating-point operations at the rate of the dtype's matrix product, or of float32's where that is
+higher (a CPU without instructions for a narrow dtype widens it), whichever takes longer.
 A kernel may pass it (it reads more than it writes, or its data stays in a cache that the copy's leaves), and is then
-shown above 100% with that reason. The floor, under which a time is called impossible, is lower: the best rate seen
-anywhere, data hot in cache included.
+shown above 100% with that reason. The floor, under which a time is called impossible, is lower: the best rates seen
+anywhere, data hot in cache and products in any dtype included (float32 may be asked for in TF32).
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ def standing(cost: Cost, timing: Timing, dtype: str, found: Ceilings, copied_us:
     """Where a device time stands. `copied_us` is the copy's, of the same run; without it the large copy's rate is taken."""
     limit = limit_us(cost, dtype, found, copied_us)
     percent = 100 * limit / timing.median_us if timing.median_us and limit else None
-    reason = impossible(cost, timing, found, dtype)
+    reason = impossible(cost, timing, found)
     above = _above(cost, timing, limit, found) if percent is not None and percent > 100 and not reason else ""
     return Standing(percent, above, reason)
 
@@ -63,14 +64,14 @@ def standing(cost: Cost, timing: Timing, dtype: str, found: Ceilings, copied_us:
 def limit_us(cost: Cost, dtype: str, found: Ceilings, copied_us: float | None = None) -> float:
     """The least time that the ceilings allow: the copy, or the operations at the matrix rate."""
     copied = cost.bytes / (found.copy_gbps * 1e3) if copied_us is None else copied_us
-    return max(copied if cost.bytes else 0.0, _compute_us(cost, dtype, found))
+    return max(copied if cost.bytes else 0.0, _compute_us(cost, found.product_tflops(dtype)))
 
 
-def impossible(cost: Cost, timing: Timing, found: Ceilings, dtype: str) -> str:
+def impossible(cost: Cost, timing: Timing, found: Ceilings) -> str:
     """Empty, or a sentence: this time is below what the device can do, so the kernel did not do the work (or the clock failed)."""
     # Between single events the output may still lie in L2 when the clock stops: as much again may not have moved yet.
     moved = cost.bytes / (found.peak_gbps * 1e3) / (2 if timing.clock == "events" else 1)
-    floor = max(moved, _compute_us(cost, dtype, found))
+    floor = max(moved, _compute_us(cost, max(found.matrix_tflops.values(), default=0.0)))
     allowed = floor * (TOO_FAST_IN_NOISE if found.noisy else TOO_FAST)
     if timing.mode != "device" or max(timing.median_us, 0 if timing.median_us else CLOCK_TELLS_US) >= allowed:
         return ""
@@ -81,9 +82,8 @@ def impossible(cost: Cost, timing: Timing, found: Ceilings, dtype: str) -> str:
     )
 
 
-def _compute_us(cost: Cost, dtype: str, found: Ceilings) -> float:
-    rate = found.matrix_tflops.get(dtype)
-    return cost.flops / (rate * 1e6) if rate else 0.0
+def _compute_us(cost: Cost, tflops: float) -> float:
+    return cost.flops / (tflops * 1e6) if tflops else 0.0
 
 
 def _above(cost: Cost, timing: Timing, limit: float, found: Ceilings) -> str:

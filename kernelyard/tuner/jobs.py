@@ -130,7 +130,7 @@ def _impossible(candidates: list[Candidate], measured: Measured) -> dict[str, st
     found = {}
     for one in candidates:
         cost, workload = one.op.cost(one.workload), one.workload
-        if reason := roofline.impossible(cost, measured[one.name], roofline.ceilings(workload.device), workload.dtype):
+        if reason := roofline.impossible(cost, measured[one.name], roofline.ceilings(workload.device)):
             found[one.name] = reason
     return found
 

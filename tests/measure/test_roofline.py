@@ -61,25 +61,35 @@ def test_only_data_that_a_cache_can_hold_is_said_to_stay_there(monkeypatch: pyte
 
 
 def test_a_time_below_the_floor_is_impossible_and_no_percentage_excuses_it() -> None:
-    reason = roofline.impossible(COST, timing(500.0), FOUND, "float32")
+    reason = roofline.impossible(COST, timing(500.0), FOUND)
     assert "impossible: 500 us for 95.4 MB" in reason and "1e+03 us" in reason
     found = roofline.standing(COST, timing(500.0), "float32", FOUND, 10_000.0)
     assert found.impossible == reason and found.above == ""
-    assert roofline.impossible(COST, timing(950.0), FOUND, "float32") == ""
-    assert roofline.impossible(COST, timing(500.0, clock="events"), FOUND, "float32") == ""
-    assert roofline.impossible(COST, timing(500.0, mode="call"), FOUND, "float32") == ""
-    assert roofline.impossible(Cost(0, 10**9), timing(100.0), FOUND, "float32")
+    assert roofline.impossible(COST, timing(950.0), FOUND) == ""
+    assert roofline.impossible(COST, timing(500.0, clock="events"), FOUND) == ""
+    assert roofline.impossible(COST, timing(500.0, mode="call"), FOUND) == ""
+    assert roofline.impossible(Cost(0, 10**9), timing(100.0), FOUND)
+
+
+def test_a_product_is_held_to_the_fastest_way_there_is() -> None:
+    """A CPU may widen bfloat16, and float32 may be asked for in TF32: what is slower by itself is no floor."""
+    rates = replace(FOUND, matrix_tflops={"float32": 0.1, "bfloat16": 0.02})
+    work = Cost(0, 10**9)
+    assert roofline.limit_us(work, "bfloat16", rates) == pytest.approx(10_000)
+    assert roofline.impossible(work, timing(9_500.0), rates) == "" and roofline.impossible(work, timing(5_000.0), rates)
+    fast = replace(FOUND, matrix_tflops={"float32": 0.1, "bfloat16": 1.0})
+    assert roofline.limit_us(work, "float32", fast) == pytest.approx(10_000) and roofline.impossible(work, timing(2_000.0), fast) == ""
 
 
 def test_a_time_too_short_for_the_clock_is_impossible_only_for_work_that_the_clock_can_see() -> None:
-    assert "less than the clock can tell" in roofline.impossible(COST, timing(0.0), FOUND, "float32")
-    assert roofline.impossible(Cost(50_000, 0), timing(0.0), FOUND, "float32") == ""
+    assert "less than the clock can tell" in roofline.impossible(COST, timing(0.0), FOUND)
+    assert roofline.impossible(Cost(50_000, 0), timing(0.0), FOUND) == ""
 
 
 def test_ceilings_measured_in_noise_accuse_only_what_no_noise_explains() -> None:
     noisy = replace(FOUND, noisy="a neighbour")
-    assert roofline.impossible(COST, timing(500.0), noisy, "float32") == ""
-    assert roofline.impossible(COST, timing(100.0), noisy, "float32")
+    assert roofline.impossible(COST, timing(500.0), noisy) == ""
+    assert roofline.impossible(COST, timing(100.0), noisy)
 
 
 def test_the_ceiling_can_be_timed_beside_the_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
