@@ -62,8 +62,9 @@ class Ceilings:
     noisy: str = ""
 
     def product_tflops(self, dtype: str) -> float:
-        """The rate of a dtype's products: its own, or float32's where a CPU is faster by widening; 0 where neither is known."""
-        return max(self.matrix_tflops.get(dtype, 0.0), self.matrix_tflops.get("float32", 0.0))
+        """The rate of a dtype's products: its own, or float32's where a CPU is faster by widening; 0 where its own is not known."""
+        own = self.matrix_tflops.get(dtype, 0.0)
+        return max(own, self.matrix_tflops.get("float32", 0.0)) if own else 0.0
 
 
 @dataclass(frozen=True)
