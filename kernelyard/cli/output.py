@@ -43,7 +43,8 @@ save_option = click.option(
 
 def shape_option(example: str) -> Callable[[F], F]:
     """--shape, possibly several times, with an example for the help."""
-    return click.option("--shape", "shapes", multiple=True, help=f"Sizes such as {example}; may be given again.")
+    text = f"Sizes such as {example}, or {example}:offset with a layout; may be given again."
+    return click.option("--shape", "shapes", multiple=True, help=text)
 
 
 def say(text: str) -> None:

@@ -41,7 +41,7 @@ def _traces(everything: Registry, name: str) -> bool:
 
 
 def traced_point(everything: Registry, op: Op, kernel: Kernel, device: str, shape: str | None, dtype: str | None) -> Point:
-    """What was typed, or the largest performance point that is traced within seconds, halved where none is."""
+    """What was typed, or the largest performance point that is traced within seconds, its longest size halved where none is."""
     shapes = () if shape is None else (shape,)
     (matrix,) = matrices(everything, [op.name], device=device, matrix=None, shapes=shapes, dtype=dtype, default="performance")
     fitting = [point for point in matrix.points if kernel.support.fits(op.workload(point, device))]
@@ -53,8 +53,9 @@ def traced_point(everything: Registry, op: Op, kernel: Kernel, device: str, shap
     sizes = {point: op.cost(op.workload(point, device)).bytes for point in fitting}
     soon = [point for point in fitting if sizes[point] <= SOON_BYTES]
     point = max(soon, key=sizes.__getitem__) if soon else min(fitting, key=sizes.__getitem__)
-    while op.cost(op.workload(point, device)).bytes > SOON_BYTES and point.dims[0] > 1:
-        point = replace(point, dims=(point.dims[0] // 2, *point.dims[1:]))
+    while op.cost(op.workload(point, device)).bytes > SOON_BYTES and max(point.dims) > 1:
+        longest = point.dims.index(max(point.dims))
+        point = replace(point, dims=tuple(size // 2 if i == longest else size for i, size in enumerate(point.dims)))
     say(f"{op.workload(point, device).label()}: from {matrix.name}, as much as is traced within seconds; --shape for another")
     return point
 

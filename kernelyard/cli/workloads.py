@@ -1,4 +1,7 @@
-"""From what the user typed (op, --shape, --dtype, --matrix) to a frozen matrix."""
+"""From what the user typed (op, --shape, --dtype, --matrix) to a frozen matrix.
+
+A shape may say what is unusual behind a colon, a layout and statics: `1x4096x4096:linear,bias=given,activation=gelu`.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from pathlib import Path
 from kernelyard.errors import UsageError
 from kernelyard.registry.op import Matrix, Op, Point, read_matrix
 from kernelyard.registry.registry import Registry
-from kernelyard.registry.spec import DeclarationError, dtype_name
+from kernelyard.registry.spec import DeclarationError, Scalar, dtype_name
 
 
 def matrices(
@@ -32,10 +35,36 @@ def _typed(op: Op, shapes: Sequence[str], dtype: str | None, device: str) -> Mat
         name = dtype_name(dtype) if dtype else ("bfloat16" if device == "cuda" and "bfloat16" in op.dtypes else op.dtypes[0])
     except DeclarationError as error:
         raise UsageError(f"{error}.") from error
-    points = tuple(Point(op.parse_shape(shape), name) for shape in shapes)
+    points = tuple(_point(op, shape, name) for shape in shapes)
     for point in points:
         op.workload(point, device)
     return Matrix("command line", op.name, points)
+
+
+def _point(op: Op, text: str, dtype: str) -> Point:
+    sizes, _, more = text.partition(":")
+    words = [word.strip() for word in more.split(",") if word.strip()]
+    layouts = [word for word in words if "=" not in word]
+    if len(layouts) > 1:
+        raise UsageError(f"shape '{text}' has two layouts, {' and '.join(layouts[:2])}.", do="Give one of them.")
+    statics = tuple(_static(op, *(part.strip() for part in word.split("=", 1))) for word in words if "=" in word)
+    try:
+        return Point(op.parse_shape(sizes), dtype, layouts[0] if layouts else "contiguous", statics)
+    except DeclarationError as error:
+        raise UsageError(f"shape '{text}' can't be used: {error}.") from error
+
+
+def _static(op: Op, name: str, value: str) -> tuple[str, Scalar]:
+    """One static by its argument's type; what is none stays a text, for the op to refuse with those it has."""
+    kind = next((argument.type for argument in op.arguments if argument.name == name), "")
+    if kind == "bool" and value.lower() in ("true", "false"):
+        return name, value.lower() == "true"
+    if kind in ("int", "float"):
+        try:
+            return name, int(value) if kind == "int" else float(value)
+        except ValueError:
+            return name, value
+    return name, value
 
 
 def _from_file(registry: Registry, ops: Sequence[Op], path: Path) -> list[Matrix]:
