@@ -121,6 +121,20 @@ class NativeSource:
     flags: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Descriptor:
+    """A tensor as the tensor memory accelerator sees it: one of the run-time arguments that a `TritonLaunch` lays out.
+
+    Copies are of `block` elements; what lies outside of `shape` reads as zeros and is not written. Strides are in elements, the last is 1,
+    the others are multiples of 16 bytes, as is the address.
+    """
+
+    tensor: Any
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    block: tuple[int, ...]
+
+
 @dataclass(frozen=True)
 class TritonLaunch:
     """One launch of a Triton function, or the first of several on one stream, as a kernel's entry returns it.

@@ -29,8 +29,22 @@ extern "C" CUresult cuGetErrorString(CUresult, const char** text) {
   *text = "in the driver's words";
   return CUDA_SUCCESS;
 }
+extern "C" CUresult cuTensorMapEncodeTiled(CUtensorMap* map, CUtensorMapDataType type, cuuint32_t n, void* at, const cuuint64_t* extents,
+                                           const cuuint64_t* steps, const cuuint32_t* block, const cuuint32_t* ones, CUtensorMapInterleave,
+                                           CUtensorMapSwizzle swizzle, CUtensorMapL2promotion, CUtensorMapFloatOOBfill) {
+  std::printf("map of %u at %lu extents %lu %lu step %lu block %u %u every %u %u swizzle %d type %d\n", n, reinterpret_cast<uintptr_t>(at),
+              extents[0], extents[1], steps[0], block[0], block[1], ones[0], ones[1], swizzle, type);
+  *reinterpret_cast<uint64_t*>(map) = 77;
+  return extents[0] == 13 ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+}
 extern "C" CUresult cuLaunchKernelEx(const CUlaunchConfig* c, CUfunction f, void** p, void**) {
   if (reinterpret_cast<intptr_t>(f) == 13) return CUDA_ERROR_INVALID_VALUE;
+  if (reinterpret_cast<intptr_t>(f) == 22) {
+    std::printf("map %lu sizes %d %d strides %ld %ld i %d\n", *static_cast<uint64_t*>(p[0]), *static_cast<int32_t*>(p[1]),
+                *static_cast<int32_t*>(p[2]), *static_cast<int64_t*>(p[3]), *static_cast<int64_t*>(p[4]), *static_cast<int32_t*>(p[5]));
+    std::fflush(stdout);
+    return CUDA_SUCCESS;
+  }
   std::printf("function %ld grid %u %u %u block %u shared %u ", reinterpret_cast<intptr_t>(f), c->gridDimX, c->gridDimY, c->gridDimZ,
               c->blockDimX, c->sharedMemBytes);
   std::printf("early %d ", c->numAttrs ? c->attrs[0].id == CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION : 0);
@@ -50,7 +64,7 @@ from kernelyard.plugins.triton_jit import direct
 bound = build_native(direct.SOURCE, Path(direct.__file__).parent, "triton.launcher", direct.recipe())["bound"]
 x = torch.zeros(8)
 def make(function, early=True, device=0):
-    return bound(function, [3, 2, 1], 128, 4096, early, "pm-ilfb", 1, 1, device)
+    return bound(function, [3, 2, 1], 128, 4096, early, "pm-ilfb", 1, [], 1, device)
 def say(*words):
     print(*words, flush=True)
 """
@@ -107,3 +121,28 @@ except TypeError as error: say(error)
     refused, counted = run(driver, calls)
     assert "in the driver's words" in refused
     assert "takes 7 run-time arguments, not 2" in counted
+
+
+MAPPED = "go = bound(22, [1, 1, 1], 128, 0, False, '2i', 1, [[3, 4, 7, 64, 32]], 1, 0)\n"
+"""A kernel with one descriptor of two dimensions: swizzle 3, elements of 4 bytes, type 7, blocks of 64 by 32."""
+
+
+def test_a_descriptor_becomes_a_map_its_sizes_and_its_strides(driver: Path) -> None:
+    at, mapped, told, launched = run(driver, MAPPED + "say(x.data_ptr()); say(go(x, 100, 40, 48, 1, 9))")
+    assert mapped == f"map of 2 at {at} extents 40 100 step 192 block 32 64 every 1 1 swizzle 3 type 7"
+    assert told == "map 77 sizes 100 40 strides 48 1 i 9"
+    assert launched == "True"
+
+
+def test_a_descriptor_that_the_driver_refuses_is_told_and_a_misaligned_one_left_to_another_way(driver: Path) -> None:
+    calls = """
+try: go(x, 4, 13, 16, 1, 9)
+except RuntimeError as error: say(error)
+say(go(x[1:], 4, 8, 16, 1, 9))
+"""
+    _, refused, launched = run(driver, MAPPED + calls)
+    assert "a tensor map was refused: in the driver's words" in refused and launched == "False"
+
+
+def test_a_number_that_outgrows_its_parameter_is_left_to_another_way(driver: Path) -> None:
+    assert run(driver, "say(make(21)(x, x, 1, 2**31, 0, 0.0, False))") == ["False"]

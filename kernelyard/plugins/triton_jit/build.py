@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from kernelyard.errors import BuildFailed
-from kernelyard.registry.backend import Executable, TritonLaunch, writing
+from kernelyard.registry.backend import Descriptor, Executable, TritonLaunch, writing
 from kernelyard.registry.kernel import Kernel
 from kernelyard.registry.lazy import load
 from kernelyard.registry.op import Op
@@ -88,9 +88,18 @@ def through_launcher(launch: TritonLaunch, options: Mapping[str, Any]) -> Into:
     function, grid, constants, arguments = launch.function, launch.grid, launch.constants, launch.arguments
 
     def into(outputs: tuple[torch.Tensor, ...], *args: Any) -> None:
-        function[grid](*arguments(outputs, *args), **constants, **options)
+        function[grid](*map(as_triton, arguments(outputs, *args)), **constants, **options)
 
     return into
+
+
+def as_triton(value: Any) -> Any:
+    """Triton's own descriptor for one of ours; anything else as it is."""
+    if not isinstance(value, Descriptor):
+        return value
+    from triton.tools.tensor_descriptor import TensorDescriptor
+
+    return TensorDescriptor(value.tensor, list(value.shape), list(value.strides), list(value.block))
 
 
 def _in_order(launches: list[Into]) -> Into:
@@ -153,7 +162,7 @@ def _compiled(op: Op, first: TritonLaunch, launch: TritonLaunch, workload: Workl
     }  # fmt: skip
     anyhow = _on_its_device(through_launcher(launch, options(launch)))
     direct = through_cpp(launch, handle, anyhow)
-    return direct or (through_handle(launch, handle, anyhow) if known(launch) else anyhow), resources
+    return direct or (through_handle(launch, handle, anyhow) if known(launch, handle) else anyhow), resources
 
 
 def _on_its_device(into: Into) -> Into:

@@ -14,7 +14,7 @@ import triton
 from triton.compiler import ASTSource, CompiledKernel
 
 from kernelyard.errors import BuildFailed
-from kernelyard.registry.backend import TritonLaunch
+from kernelyard.registry.backend import Descriptor, TritonLaunch
 from kernelyard.registry.op import Op
 from kernelyard.registry.spec import TensorSpec, Workload
 
@@ -94,6 +94,8 @@ def by_name(launch: TritonLaunch, arguments: tuple[Any, ...]) -> dict[str, Any]:
 
 
 def _type(value: Any) -> str:
+    if isinstance(value, Descriptor):
+        return f"tensordesc<{TYPES[value.tensor.dtype]}[{', '.join(map(str, value.block))}]>"
     if isinstance(value, torch.Tensor):
         return "*" + TYPES[value.dtype]
     if isinstance(value, bool):
@@ -102,7 +104,7 @@ def _type(value: Any) -> str:
         return "i32" if -(2**31) <= value < 2**31 else "i64"
     if isinstance(value, float):
         return "fp32"
-    raise TypeError(f"a Triton argument is a tensor, a number or None, not {value!r}")
+    raise TypeError(f"a Triton argument is a tensor, a descriptor of one, a number or None, not {value!r}")
 
 
 def _divisible(value: Any, misaligned: list[torch.Tensor]) -> bool:

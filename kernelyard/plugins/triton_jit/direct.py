@@ -17,7 +17,7 @@ import torch
 from kernelyard.errors import BuildFailed
 from kernelyard.plugins.native.build import Recipe, build_native
 from kernelyard.plugins.native.tools import compiler_version, cxx
-from kernelyard.registry.backend import NativeSource, TritonLaunch
+from kernelyard.registry.backend import Descriptor, NativeSource, TritonLaunch
 
 Into = Callable[..., None]
 SOURCE = NativeSource(("launcher.cpp",), "bound", lambda outputs, *args: args)
@@ -37,14 +37,35 @@ def through_cpp(launch: TritonLaunch, handle: Any, anyhow: Into) -> Into | None:
         return None
     threads, shared = 32 * int(handle.metadata.num_warps), int(handle.metadata.shared)
     hidden = hidden_parameters(str(handle.asm["ptx"]), kinds)
-    go = make(handle.function, list(launch.grid), threads, shared, launch.pdl, kinds, hidden, CUDA, torch.cuda.current_device())
-    arguments = launch.arguments
+    maps = tensor_maps(handle)
+    go = make(handle.function, list(launch.grid), threads, shared, launch.pdl, kinds, hidden, maps, CUDA, torch.cuda.current_device())
+    arguments = flattened(launch.arguments) if maps else launch.arguments
 
     def into(outputs: tuple[torch.Tensor, ...], *args: Any) -> None:
         if not go(*arguments(outputs, *args)):
             anyhow(outputs, *args)
 
     return into
+
+
+def tensor_maps(handle: Any) -> list[list[int]]:
+    """For each descriptor among the arguments what the compiler decided of it: swizzle, bytes and type of an element, the block."""
+    from triton.backends.nvidia.driver import TMA_DTYPE_DEVICE_TO_HOST as HOST
+
+    found = getattr(handle.metadata, "tensordesc_meta", None) or ()
+    return [[one["swizzle"], one["elem_size"], HOST[one["elem_type"]], *one["block_size"]] for one in found]
+
+
+def flattened(arguments: Callable[..., tuple[Any, ...]]) -> Callable[..., tuple[Any, ...]]:
+    """The same arguments with each descriptor as its tensor, shape and strides."""
+
+    def flat(outputs: tuple[torch.Tensor, ...], *args: Any) -> tuple[Any, ...]:
+        told: list[Any] = []
+        for value in arguments(outputs, *args):
+            told += (value.tensor, *value.shape, *value.strides) if isinstance(value, Descriptor) else (value,)
+        return tuple(told)
+
+    return flat
 
 
 def letters(launch: TritonLaunch, source: Any) -> str | None:
@@ -61,6 +82,8 @@ def letters(launch: TritonLaunch, source: Any) -> str | None:
             told += "-"
         elif kind.startswith("*"):
             told += "p" if (place,) in source.attrs else "m"
+        elif kind.startswith("tensordesc"):
+            told += str(kind.count(",") + 1)  # how many dimensions
         elif kind in LETTERS:
             told += LETTERS[kind]
         else:
@@ -69,9 +92,10 @@ def letters(launch: TritonLaunch, source: Any) -> str | None:
 
 
 def hidden_parameters(ptx: str, kinds: str) -> int:
-    """How many parameters the compiled code has behind those of the function."""
+    """How many parameters the compiled code has behind those of the function; a descriptor is one, and its shape and strides."""
+    own = sum(0 if kind == "-" else 1 + 2 * int(kind) if kind.isdigit() else 1 for kind in kinds)
     entry = re.search(r"\.entry[^(]*\((.*?)\)", ptx, re.DOTALL)
-    return (entry[1].count(".param") if entry else 0) - (len(kinds) - kinds.count("-"))
+    return (entry[1].count(".param") if entry else 0) - own
 
 
 def recipe() -> Recipe:

@@ -21,8 +21,10 @@ VERSIONS = ((3, 6), (3, 9))
 """First and last version whose launch function was read."""
 
 
-def known(launch: TritonLaunch) -> bool:
-    """Whether this Triton takes arguments as they are given here, constants after all others."""
+def known(launch: TritonLaunch, handle: Any) -> bool:
+    """Whether this Triton takes arguments as they are given here: no descriptors, constants after all others."""
+    if any(str(kind).startswith("tensordesc") for kind in handle.src.signature.values()):
+        return False
     names = launch.function.arg_names
     return VERSIONS[0] <= _version() <= VERSIONS[1] and set(names[len(names) - len(launch.constants) :]) == set(launch.constants)
 
