@@ -109,7 +109,8 @@ def _chunk_default(workload: Workload) -> Config:
     """All of k at once up to 4096, by two rows of the weight, which is what 8 loads of 16 bytes a thread come to."""
     k, narrow = max(workload.dim("k"), 1), workload.dim("n") < 8192
     chunk = min(max(1 << (k - 1).bit_length(), 512), 4096)
-    return {"weights": 1 if narrow else 2, "chunk": chunk, "num_warps": 4 if chunk <= 2048 else 8, "hint": "none", "overlap": True}
+    warps = 8 if chunk > 2048 else 4 if chunk > 512 else 2
+    return {"weights": 1 if narrow else 2, "chunk": chunk, "num_warps": warps, "hint": "none", "overlap": True}
 
 
 def _chunk_no_longer(config: Config, workload: Workload) -> bool:
