@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
-from kernelyard.plugins.triton_jit import attention_decode_views, attentions, norms, pointwise, products
+from kernelyard.plugins.triton_jit import attention_decode_views, attentions, norms, pointwise, products, products_described
 
-KERNELS = (*norms.KERNELS, *pointwise.KERNELS, *products.KERNELS, *attentions.KERNELS, *attention_decode_views.KERNELS)
+KERNELS = (
+    *norms.KERNELS, *pointwise.KERNELS, *products.KERNELS, *products_described.KERNELS, *attentions.KERNELS, *attention_decode_views.KERNELS
+)  # fmt: skip

@@ -191,7 +191,7 @@ KERNELS = (
             ("cuda",), DTYPES, unit_last_stride=False, least={"m": LONG_ENOUGH}, predicates=(two_or_three_dimensions, starts_unaligned)
         ),
         space=ConfigSpace((BLOCK_M, BLOCK_N, BLOCK_K, WARPS, STAGES, OVERLAP), RULES, _padded_default),
-        priority=-4, fallbacks=("triton.tile",), files=("matmul.py", "launch.py"),
+        priority=-4, fallbacks=("triton.tile",), files=("matmul.py", "matmul_persistent.py", "lines.py", "launch.py"),
     ),
     _kernel(
         "matmul", "gemv", "few rows against a linear layer's weight, read once, without tensor cores", "gemv:gemv",
