@@ -109,7 +109,9 @@ def matmul_matrices() -> Mapping[str, tuple[Point, ...]]:
         "correctness": points(_edge_shapes(), ALL_DTYPES) + laid_out + _in(("linear",), few_rows, ALL_DTYPES) + endings,
         "smoke": points(((1, 0, 3, 4), (1, 1, 1, 1), (1, 17, 33, 65), (2, 5, 7, 0), (2, 17, 3, 16)), ALL_DTYPES)
         + _in(tuple(LAYOUTS), ((1, 16, 33, 129),), ("bfloat16",)) + _in(("linear",), ((1, 1, 127, 1000),), ALL_DTYPES)
-        + tuple(Point((1, 33, 65, 129), "float16", statics=ending) for ending in EPILOGUES[:-1]),
+        + tuple(Point((1, 33, 65, 129), "float16", statics=ending) for ending in EPILOGUES[:-1])
+        + _in(("contiguous", "linear", "a_transposed", "both_transposed"), ((1, 40, 72, 136),), ("bfloat16",))
+        + (Point((1, 40, 72, 136), "float16", statics=EPILOGUES[2]),),
         "performance/cpu": _in(("linear",), CPU_DECODE, ("float32", "bfloat16")) + points(((1, 256, 512, 512),), ("float32", "bfloat16")),
         "performance/cuda": points(SQUARE, ("bfloat16",)) + FUSED
         + points(RAGGED, ("bfloat16",)) + _in(("linear",), DECODE, ("bfloat16",)),

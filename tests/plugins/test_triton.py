@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -228,7 +228,7 @@ class Run:
 class Handle:
     """What Triton's CompiledKernel is to a call."""
 
-    function, packed_metadata = "function", "packed"
+    function, packed_metadata, src = "function", "packed", SimpleNamespace(signature={"x_ptr": "*fp32"})
 
     def __init__(self) -> None:
         self.run = Run()
@@ -265,7 +265,9 @@ def test_a_call_by_handle_gives_the_driver_addresses_and_leaves_a_misaligned_out
     assert elsewhere == []
     into((out[1:],), a, b)
     assert len(compiled.run.calls) == 2 and len(elsewhere) == 1
-    assert handle.known(launch)
+    assert handle.known(launch, compiled)
+    compiled.src = SimpleNamespace(signature={"x": "tensordesc<fp32[64, 64]>"})
+    assert not handle.known(launch, compiled), "addresses are no descriptors"
 
 
 @needs_triton
