@@ -83,7 +83,7 @@ def letters(launch: TritonLaunch, source: Any) -> str | None:
         elif kind.startswith("*"):
             told += "p" if (place,) in source.attrs else "m"
         elif kind.startswith("tensordesc"):
-            told += str(kind.count(",") + 1)  # how many dimensions
+            told += str(kind.partition("]")[0].count(",") + 1)  # how many dimensions; a layout may follow
         elif kind in LETTERS:
             told += LETTERS[kind]
         else:

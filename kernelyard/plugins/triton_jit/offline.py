@@ -49,7 +49,7 @@ def compile_only(op: Op, kernel: Kernel, workload: Workload, config: Config, tar
 
 def _told(handle: Any) -> Offline:
     ptx = str(handle.asm["ptx"])
-    registers, local = _usage(bytes(handle.asm["cubin"]))
+    registers, local = resource_usage(bytes(handle.asm["cubin"]))
     return Offline(registers, local, int(handle.metadata.shared), widest(ptx, "ld"), widest(ptx, "st"), ptx)
 
 
@@ -66,7 +66,7 @@ def widest(ptx: str, kind: str) -> int:
     return max((int(count or 1) * int(bits) // 8 for count, bits in accesses), default=0)
 
 
-def _usage(cubin: bytes) -> tuple[int, int]:
+def resource_usage(cubin: bytes) -> tuple[int, int]:
     """Registers and local bytes a thread, told by the cuobjdump that Triton brings."""
     import triton.backends.nvidia
 
