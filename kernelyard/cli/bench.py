@@ -52,7 +52,8 @@ def bench(
 
     A kernel runs in its stored config where one is stored, else in its author's default. Each is checked before it is timed.
     A time that the device can't reach is flagged as impossible and is no result. Exit code 1 when a kernel that was named
-    could not be timed, or when fewer than 95% of the intervals of --against-itself contain 1.0.
+    could not be timed, or when fewer than 95% of the intervals of --against-itself contain 1.0. Ctrl-C keeps the workloads
+    that have finished (exit code 130).
     """
     from kernelyard.cli import bench_explained, bench_text
     from kernelyard.cli.bench_itself import bench_itself
@@ -75,13 +76,20 @@ def bench(
     workloads = [contract.workload(point, device) for point in frozen.points]
     items = [item for workload in workloads for item in items_of(everything, contract, workload, names)]
     ahead.build(items, Limits(), ahead.processes(len(items)), say)
+    interrupted = False
     with Worker() as worker:
         runner = Bench(worker, Limits())
-        for workload in workloads:
-            say(f"{op} {workload.label()}")
-            rows += bench_workload(runner, everything, contract, workload, names, options)
-        if explained:
-            bench_explained.explain(runner, contract, device, frozen.points, rows)
+        try:
+            for workload in workloads:
+                say(f"{op} {workload.label()}")
+                rows += bench_workload(runner, everything, contract, workload, names, options)
+            if explained:
+                bench_explained.explain(runner, contract, device, frozen.points, rows)
+        except KeyboardInterrupt:
+            if not rows:
+                raise
+            interrupted = True
+            say("interrupted: what follows is of the workloads that had finished")
     if save:
         say(f"saved {bench_text.save(save, identity(device), rows)}")
     if as_json:
@@ -89,5 +97,7 @@ def bench(
     else:
         bench_text.show(rows)
         bench_explained.show(rows)
+    if interrupted:
+        return 130
     named = set(names) & {row["kernel"] for row in rows if row["device_time_us"] is None}
     return 1 if named or all(row["device_time_us"] is None for row in rows) else 0

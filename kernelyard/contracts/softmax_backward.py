@@ -86,4 +86,5 @@ SOFTMAX_BACKWARD = Op(
     filled=("dy",),
     edges=("zeros", "denormal", "nan"),
     collapse=2,
+    baseline="torch.plain",
 )

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from kernelyard.cli import run
+from kernelyard.cli import bench_rows, run
 from kernelyard.measure import ceiling_file
 from kernelyard.registry.machine import identity
 
@@ -39,3 +40,24 @@ def test_a_kernel_that_breaks_the_contract_has_a_time_beside_those_that_keep_it(
     assert run(arguments) == 0
     rows = {row["kernel"]: row for row in json.loads(capsys.readouterr().out)["rows"]}
     assert rows["torch.plain"]["device_time_us"] > 0 and rows["torch.eager"]["device_time_us"] > 0
+
+
+def test_interrupted_it_shows_and_saves_the_workloads_that_had_finished(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    measure, seen = bench_rows.bench_workload, list[str]()
+
+    def second_interrupted(runner: Any, everything: Any, op: Any, workload: Any, *rest: Any) -> Any:
+        if seen:
+            raise KeyboardInterrupt
+        seen.append(workload.label())
+        return measure(runner, everything, op, workload, *rest)
+
+    monkeypatch.setattr(bench_rows, "bench_workload", second_interrupted)
+    command = ["bench", "vector_add", "--kernel", "torch.eager", "--seconds", "0.1", "--device", "cpu", "--json", "--save", "cut"]
+    assert run([*command, "--shape", "4096", "--shape", "65536"]) == 130
+    told = capsys.readouterr()
+    (saved,) = tmp_path.glob("experiments/*-cut/results.json")
+    assert [row["workload"]["shapes"]["a"] for row in json.loads(told.out)["rows"]] == [[4096]] and seen == ["4096 fp32"]
+    assert len(json.loads(saved.read_text())["rows"]) == 1 and "interrupted" in told.err

@@ -41,7 +41,7 @@ def kernels() -> dict[str, Kernel]:
 
 def builders() -> dict[str, str]:
     """Each backend's builder, by name."""
-    return {b.name: b.entry for name in PLUGINS for b in plugin_of(name).backends}
+    return {b.name: b.entry for name in (*PLUGINS, "gluon_ws") for b in plugin_of(name).backends}
 
 
 def matrix_cases(op: Op, matrix: str, device: str, stride: int = 1) -> Iterator[Case]:

@@ -58,7 +58,8 @@ plugin = Plugin(
     kernels=(
         _eager("vector_add", "torch.add"),
         _eager("softmax", "torch.softmax, then zeros for rows of all -inf"),
-        _eager("softmax_backward", "torch's own kernel for the gradient of torch.softmax"),
+        _eager("softmax_backward", "torch's own kernel for the gradient of torch.softmax, or the formula where that rounds twice"),
+        _plain("softmax_backward", "torch's own kernel for the gradient of torch.softmax", "it rounds dy * y before the sum", ("cuda",)),
         _eager("rmsnorm", "torch.nn.functional.rms_norm, or its formula where that rounds otherwise"),
         _eager("rmsnorm_backward", "the formula in float32"),
         _eager("add_rmsnorm", "torch.add, then what serves rmsnorm"),

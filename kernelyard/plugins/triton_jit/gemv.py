@@ -52,7 +52,7 @@ def gemv_kernel(
         sums = dots(a_ptr + m * a_row, b_ptr, column, n, k, b_column, WEIGHTS, CHUNK, LOAD)
         there = m * r_row + column.to(tl.int64) * r_column
         sums = ended(sums, bias_ptr, residual_ptr, column, there, known, known, scale, ACTIVATION)
-        tl.store(out_ptr + m * n.to(tl.int64) + column, sums.to(out_ptr.dtype.element_ty), mask=known)
+        tl.store(out_ptr + m * tl.cast(n, tl.int64) + column, sums.to(out_ptr.dtype.element_ty), mask=known)
 
 
 @triton.jit
@@ -63,12 +63,12 @@ def gated_kernel(
     """silu(gate) * up for a few columns, all rows."""
     begin(PDL)
     column = tl.program_id(0) * WEIGHTS + tl.arange(0, WEIGHTS)
-    up_ptr = w_ptr + n.to(tl.int64) * w_row
+    up_ptr = w_ptr + tl.cast(n, tl.int64) * w_row  # an n of 1 is a plain number here
     for m in tl.static_range(M):
         gate = dots(x_ptr + m * x_row, w_ptr, column, n, k, w_row, WEIGHTS, CHUNK, LOAD)
         up = dots(x_ptr + m * x_row, up_ptr, column, n, k, w_row, WEIGHTS, CHUNK, LOAD)
         y = gate * sigmoid(gate) * up
-        tl.store(out_ptr + m * n.to(tl.int64) + column, y.to(out_ptr.dtype.element_ty), mask=column < n)
+        tl.store(out_ptr + m * tl.cast(n, tl.int64) + column, y.to(out_ptr.dtype.element_ty), mask=column < n)
 
 
 def _constants(rows: int, config: Config) -> dict[str, Any]:
