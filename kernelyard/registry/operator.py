@@ -59,18 +59,31 @@ class Operator:
         if _is_compiling():
             result = self._torch_op(*args, **kwargs)
             return result if out is None else _copied(result, out)
+        if not _modes() and forward_ad._current_level < 0:
+            served = active().served[self.__name__]
+            try:
+                if out is None:
+                    for serve in served.calls:
+                        if (result := serve(*args, **kwargs)) is not None:
+                            return result
+                else:
+                    for serve in served.writes:
+                        if serve(out, *args, **kwargs):
+                            return out
+            except TypeError:
+                self.op.bind(args, kwargs)  # raises where the arguments are not the op's, and says which
+                raise
+        return self._slowly(args, kwargs, out)
+
+    def _slowly(self, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> Any:
+        """A call that no test knows."""
         try:
             bound = self._bind(*args, **kwargs)
         except TypeError:
             bound = self.op.bind(args, kwargs)  # raises, and says which argument
         if _modes() or forward_ad._current_level >= 0:
             return self._by_torch(*bound) if out is None else _copied(self._by_torch(*bound), out)
-        if out is not None:
-            return self._write(bound, out)
-        for fits, call in active().served[self.op.name].calls:
-            if fits(*bound):
-                return call(*bound)
-        return self._call(bound)
+        return self._call(bound) if out is None else self._write(bound, out)
 
     def run(self, *args: Any) -> Any:
         """Run on plain tensors, all arguments in schema order; what the torch.library operator calls."""
@@ -78,18 +91,13 @@ class Operator:
         return (active().served[self.op.name].bound.get(key) or self._choose(key, args)).call(*args)
 
     def _call(self, bound: tuple[Any, ...]) -> Any:
-        """A call that no test knows: what serves it by its signature, else chosen now."""
+        """What serves a call by its signature, else is chosen now."""
         found = self._serving(bound)
         self._remember("calls", found.call, bound)
         return found.call(*bound)
 
     def _write(self, bound: tuple[Any, ...], out: Any) -> Any:
         """A call into given tensors; the kernel writes there itself where it can."""
-        outs = out if type(out) is tuple else (out,)
-        for fits, into in active().served[self.op.name].writes:
-            if len(outs) == self.op.returns and fits(*bound, *outs):
-                into(outs, *bound)
-                return out
         outs = outputs.as_tuple(self.op, out)
         self.op.check(bound)
         outputs.refuse_gradients(self.op, bound, outs)
@@ -118,9 +126,9 @@ class Operator:
     def _remember(self, kind: str, run: Callable[..., Any], bound: tuple[Any, ...], outs: tuple[torch.Tensor, ...] = ()) -> None:
         """Have the next such call recognised by a test of its own."""
         served = active().served[self.op.name]
-        if served.tests_made < MOST_TESTS_MADE and (test := recall.fits(self.op.arguments, bound, outs)):
+        if served.tests_made < MOST_TESTS_MADE and (serve := recall.serving(self.op.arguments, bound, run, outs)):
             served.tests_made += 1
-            setattr(served, kind, ((test, run), *getattr(served, kind))[:MOST_TESTS])
+            setattr(served, kind, (serve, *getattr(served, kind))[:MOST_TESTS])
 
     def _choose(self, key: tuple[Any, ...], args: tuple[Any, ...]) -> Executable:
         """Select, build and remember what serves a signature."""

@@ -17,13 +17,14 @@ from kernelyard.errors import UnknownName, UsageError
 from kernelyard.registry import registry
 from kernelyard.registry.backend import Executable
 
-Entries = tuple[tuple[Callable[..., bool], Callable[..., Any]], ...]
+Entries = tuple[Callable[..., Any], ...]
 ENVIRONMENT = "KERNELYARD_USE"
 
 
 @dataclass(slots=True)
 class Served:
-    """What serves an op under some pins: by signature, and those met last with a quick test each, for calls and for calls with `out=`."""
+    """What serves an op under some pins: by signature, and those met last by functions that test before they run, for calls and for calls
+    with `out=` (see `recall`)."""
 
     bound: dict[Any, Executable] = field(default_factory=dict)
     calls: Entries = ()

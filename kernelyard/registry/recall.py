@@ -7,14 +7,15 @@ keys (autocast, inference mode, transforms, pending negation) and whether a grad
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
-from kernelyard.registry.schema import Argument
+from kernelyard.registry.schema import Argument, defaults, parameters
 
-Fits = Callable[..., bool]
+Serving = Callable[..., Any]
 
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 
@@ -24,31 +25,56 @@ except ImportError:  # no promise of torch: without it every call looks its sign
     _guards = None  # type: ignore[assignment,misc]
 
 
-def fits(arguments: Sequence[Argument], args: Sequence[Any], outs: Sequence[torch.Tensor] = ()) -> Fits | None:
-    """A function of (*args, *outs): whether what the choice of a kernel may depend on is as it is here. None where torch can't tell.
+def serving(
+    arguments: Sequence[Argument], args: Sequence[Any], run: Callable[..., Any], outs: Sequence[torch.Tensor] = ()
+) -> Serving | None:
+    """A function with the op's parameters: what `run` returns where the call is like this one, None where not.
 
-    With `outs` it also says whether they lie as they do here: each beside the other tensors, or at the very address of one.
+    A call is like another where what the choice of a kernel may depend on is as it was. With `outs` the function's first parameter is
+    `out`; it also sees to it that they lie as they do here, each beside the other tensors or at the very address of one, and returns
+    True. None where torch can't tell.
     """
-    names = [*(argument.name for argument in arguments), *(f"out{i}" for i in range(len(outs)))]
-    values = dict(zip(names, (*args, *outs), strict=True))
-    tensors = {name: value for name, value in values.items() if isinstance(value, torch.Tensor)}
-    if _guards is None or not all(map(_plain, tensors.values())):
+    test, known = _test(arguments, args, outs)
+    if test is None:
         return None
-    sizes, strides = [list(t.shape) for t in tensors.values()], [list(t.stride()) for t in tensors.values()]
-    guard = _guards(*tensors.values(), dynamic_dims_sizes=sizes, dynamic_dims_strides=strides)  # type: ignore[arg-type]  # as torch gives them
+    given = ", ".join(argument.name for argument in arguments)
+    known |= {"_run": run, "_d": defaults(arguments), "_tuple": tuple, "_len": len}
+    if outs:
+        told = ("(_out,)" if len(outs) == 1 else "_out") + (", " if given else "")
+        source = f"lambda _out, {parameters(arguments)}: (_run({told}{given}) or True) if {test} else None"
+    else:
+        source = f"lambda {parameters(arguments)}: _run({given}) if {test} else None"
+    return eval(source, known)  # type: ignore[no-any-return]  # names were checked by parse_schema
+
+
+def _test(arguments: Sequence[Argument], args: Sequence[Any], outs: Sequence[torch.Tensor]) -> tuple[str | None, dict[str, Any]]:
+    """The test as an expression, and what its names mean."""
+    many = ["_out"] if len(outs) == 1 else [f"_out[{i}]" for i in range(len(outs))]
+    tensors = {a.name: value for a, value in zip(arguments, args, strict=True) if isinstance(value, torch.Tensor)}
+    tensors |= dict(zip(many, outs, strict=True))
+    if _guards is None or not all(map(_plain, tensors.values())):
+        return None, {}
+    first = {id(t): name for name, t in reversed(tensors.items())}
+    once = {name: tensors[name] for name in reversed(first.values())}  # the guard takes no tensor twice
+    sizes, strides = [list(t.shape) for t in once.values()], [list(t.stride()) for t in once.values()]
+    guard = _guards(*once.values(), dynamic_dims_sizes=sizes, dynamic_dims_strides=strides)  # type: ignore[arg-type]  # as torch gives them
     known: dict[str, Any] = {"_same": guard.check}
-    tests = [f"_same({', '.join(tensors)})"]
-    for name, value in values.items():
-        if isinstance(value, torch.Tensor):
-            tests.append(f"{'' if value.data_ptr() % 16 else 'not '}({name}_at := {name}.data_ptr()) & 15")
-        else:
-            known |= {f"_{name}": value, f"_{name}_type": type(value)}
-            tests.append(f"{name}.__class__ is _{name}_type and {name} == _{name}")
+    tests = [f"_out.__class__ is _tuple and _len(_out) == {len(outs)}"] if len(outs) > 1 else []
+    tests += [f"{name} is {first[id(t)]}" for name, t in tensors.items() if name not in once]
+    tests.append(f"_same({', '.join(once)})")
+    tests += [f"{'' if t.data_ptr() % 16 else 'not '}({_address(name)} := {name}.data_ptr()) & 15" for name, t in tensors.items()]
+    for a, value in zip(arguments, args, strict=True):
+        if a.name not in tensors:
+            known |= {f"_{a.name}": value, f"_{a.name}_type": type(value)}
+            tests.append(f"{a.name}.__class__ is _{a.name}_type and {a.name} == _{a.name}")
     if any(tensor.requires_grad for tensor in tensors.values()):  # the guard looks at the tensor's flag alone
         known["_grad_enabled"] = torch.is_grad_enabled
         tests.append(f"_grad_enabled() is {torch.is_grad_enabled()}")
-    tests += _places(tensors, len(outs))
-    return eval(f"lambda {', '.join(names)}: {' and '.join(tests)}", known)  # type: ignore[no-any-return]  # names were checked by parse_schema
+    return " and ".join(tests + _places(tensors, len(outs))), known
+
+
+def _address(name: str) -> str:
+    return re.sub(r"\W", "_", name) + "_at"
 
 
 def _plain(tensor: torch.Tensor) -> bool:
@@ -65,8 +91,9 @@ def _places(tensors: dict[str, torch.Tensor], outs: int) -> list[str]:
         for other in names[:i]:
             out, tensor = tensors[names[i]], tensors[other]
             same = out.data_ptr() == tensor.data_ptr()
-            clear = f"({names[i]}_at >= {other}_at + {extent(tensor)} or {other}_at >= {names[i]}_at + {extent(out)})"
-            tests.append(f"{names[i]}_at == {other}_at" if same else clear)
+            here, there = _address(names[i]), _address(other)
+            clear = f"({here} >= {there} + {extent(tensor)} or {there} >= {here} + {extent(out)})"
+            tests.append(f"{here} == {there}" if same else clear)
     return tests
 
 

@@ -50,6 +50,10 @@ def test_equal_calls_are_recognised_by_a_test_of_their_own() -> None:
     assert len(served.calls) == 2
 
 
+def ran(*args: Any) -> bool:
+    return True
+
+
 @pytest.mark.parametrize(
     "other",
     [
@@ -60,7 +64,7 @@ def test_equal_calls_are_recognised_by_a_test_of_their_own() -> None:
 )  # fmt: skip
 def test_whatever_a_choice_may_depend_on_is_told_apart(other: Any) -> None:
     arguments = make_op().arguments
-    test = recall.fits(arguments, (torch.ones(2, 4), 2.0))
+    test = recall.serving(arguments, (torch.ones(2, 4), 2.0), ran)
     assert test is not None
     assert test(torch.zeros(2, 4), 2.0)
     assert not test(other, 2.0)
@@ -68,8 +72,26 @@ def test_whatever_a_choice_may_depend_on_is_told_apart(other: Any) -> None:
         assert not test(torch.zeros(2, 4), factor)
 
 
+def test_outputs_have_to_lie_as_they_did() -> None:
+    room = torch.zeros(4, 4)
+    x, out = torch.ones(2, 4), torch.zeros(2, 4)
+    apart = recall.serving(make_op().arguments, (x, 2.0), ran, (out,))
+    within = recall.serving(make_op().arguments, (x, 2.0), ran, (x,))
+    assert apart is not None and within is not None
+    assert apart(torch.zeros(2, 4), x, 2.0) and not apart(x, x, 2.0) and not apart(room[1:3], room[:2], 2.0)
+    assert within(x, x, 2.0) and not within(torch.zeros(2, 4), x, 2.0) and not within(x[:], x, 2.0)
+
+
+def test_of_several_outputs_all_have_to_be_there_in_a_tuple() -> None:
+    x, outs = torch.ones(2, 4), (torch.zeros(2, 4), torch.zeros(2, 4))
+    test = recall.serving(make_op().arguments, (x, 2.0), ran, outs)
+    assert test is not None
+    assert test(outs, x, 2.0) and not test(outs[0], x, 2.0) and not test(outs[:1], x, 2.0) and not test(list(outs), x, 2.0)
+    assert not test((outs[0], outs[0]), x, 2.0)
+
+
 def test_modes_are_told_apart() -> None:
-    test = recall.fits(make_op().arguments, (torch.ones(2, 4), 2.0))
+    test = recall.serving(make_op().arguments, (torch.ones(2, 4), 2.0), ran)
     assert test is not None
     with torch.autocast("cpu"):
         assert not test(torch.ones(2, 4), 2.0)
@@ -80,9 +102,9 @@ def test_modes_are_told_apart() -> None:
 
 def test_whether_a_gradient_is_due_is_told_apart() -> None:
     leaf = torch.ones(2, 4, requires_grad=True)
-    due = recall.fits(make_op().arguments, (leaf, 2.0))
+    due = recall.serving(make_op().arguments, (leaf, 2.0), ran)
     with torch.no_grad():
-        not_due = recall.fits(make_op().arguments, (leaf, 2.0))
+        not_due = recall.serving(make_op().arguments, (leaf, 2.0), ran)
         assert due is not None and not_due is not None
         assert not_due(leaf, 2.0) and not due(leaf, 2.0)
     assert due(leaf, 2.0) and not not_due(leaf, 2.0)

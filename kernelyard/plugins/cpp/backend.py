@@ -30,7 +30,7 @@ class CppBuilder:
         if not isinstance(source, NativeSource):
             raise BuildFailed(f"{kernel.entry} returned {type(source).__name__}.", do="Return a kernelyard.registry.backend.NativeSource.")
         module = build_native(source, kernel.folder, f"cpp.{Path(source.files[0]).stem}", recipe())  # a gradient may share its op's library
-        return executable(op, source, module)
+        return executable(op, workload, source, module)
 
 
 builder = CppBuilder()

@@ -31,7 +31,7 @@ class CudaBuilder:
         """Built once for a source, its defines, the toolkit and the GPU's architecture; raises BuildFailed."""
         source: NativeSource = load(kernel.entry)(workload, config)
         module = build_native(source, kernel.folder, kernel.name, recipe(architecture(identity("cuda").capability)))
-        return executable(op, source, module)
+        return executable(op, workload, source, module)
 
 
 def recipe(arch: str) -> Recipe:

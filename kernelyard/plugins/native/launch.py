@@ -6,12 +6,14 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from kernelyard.errors import BuildFailed
+from kernelyard.plugins.native.bound import bound
 from kernelyard.registry.backend import Executable, NativeSource, writing
 from kernelyard.registry.op import Op
+from kernelyard.registry.spec import Workload
 
 
-def executable(op: Op, source: NativeSource, module: Any, resources: Mapping[str, int] | None = None) -> Executable:
-    """Calls `source.function` of a loaded module with what `source.arguments` lays out."""
+def executable(op: Op, workload: Workload, source: NativeSource, module: Any, resources: Mapping[str, int] | None = None) -> Executable:
+    """Calls `source.function` of a loaded module with what `source.arguments` lays out; from C++ where that only puts things in order."""
     try:
         function: Callable[..., None] = module[source.function]
     except (AttributeError, RuntimeError) as error:
@@ -22,4 +24,4 @@ def executable(op: Op, source: NativeSource, module: Any, resources: Mapping[str
     def into(outputs: Any, *args: Any) -> None:
         function(*arguments(outputs, *args))
 
-    return writing(op, into, resources)
+    return bound(op, workload, function, arguments, writing(op, into, resources))

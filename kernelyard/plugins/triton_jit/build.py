@@ -13,6 +13,8 @@ from typing import Any
 import torch
 
 from kernelyard.errors import BuildFailed
+from kernelyard.plugins.native.bound import bound
+from kernelyard.plugins.triton_jit.direct import Direct, through_cpp
 from kernelyard.registry.backend import Descriptor, Executable, TritonLaunch, writing
 from kernelyard.registry.kernel import Kernel
 from kernelyard.registry.lazy import load
@@ -40,7 +42,11 @@ class TritonBuilder:
             return writing(op, with_workspace(first.workspace, _quietly(_in_order([through_launcher(one, {}) for one in launches]))))
         built = [_compiled(op, first, one, workload) for one in launches]
         resources = {name: max(one[name] for _, one in built) for name in built[0][1]} if built else {}
-        return writing(op, with_workspace(first.workspace, _in_order([into for into, _ in built])), resources)
+        intos = [way.into if isinstance(way, Direct) else way for way, _ in built]
+        slow = writing(op, with_workspace(first.workspace, _in_order(intos)), resources)
+        if len(built) != 1 or first.workspace or not isinstance(way := built[0][0], Direct):
+            return slow
+        return bound(op, workload, way.go, way.arguments, slow, answers=True)
 
     def trace(self, op: Op, kernel: Kernel, workload: Workload, config: Config, args: tuple[Any, ...]) -> Trace:
         """Every memory access through Triton's interpreter, on any machine; see `trace`."""
@@ -146,9 +152,8 @@ def _quietly(into: Into) -> Into:
     return quiet
 
 
-def _compiled(op: Op, first: TritonLaunch, launch: TritonLaunch, workload: Workload) -> tuple[Into, Mapping[str, int]]:
+def _compiled(op: Op, first: TritonLaunch, launch: TritonLaunch, workload: Workload) -> tuple[Direct | Into, Mapping[str, int]]:
     from kernelyard.plugins.triton_jit.compile import compiled, options
-    from kernelyard.plugins.triton_jit.direct import through_cpp
     from kernelyard.plugins.triton_jit.handle import known, through_handle
 
     handle = compiled(op, launch, workload, workspace=first.workspace)

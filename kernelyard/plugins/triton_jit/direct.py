@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,16 @@ CUDA = 2
 """DLPack's number of the device type."""
 
 
-def through_cpp(launch: TritonLaunch, handle: Any, anyhow: Into) -> Into | None:
+@dataclass(frozen=True)
+class Direct:
+    """A launch from C++: `into(outputs, *args)` is `go(*arguments(outputs, *args))`, or whatever serves where `go` returns False."""
+
+    go: Any
+    arguments: Callable[..., tuple[Any, ...]]
+    into: Into
+
+
+def through_cpp(launch: TritonLaunch, handle: Any, anyhow: Into) -> Direct | None:
     """A call bound to the current GPU; None where it can't be made. Tensors that are misaligned or elsewhere go `anyhow`."""
     run, kinds = handle.run, letters(launch, handle.src)
     if kinds is None or run.global_scratch_size or run.profile_scratch_size or run.launch_cooperative_grid:
@@ -45,7 +55,7 @@ def through_cpp(launch: TritonLaunch, handle: Any, anyhow: Into) -> Into | None:
         if not go(*arguments(outputs, *args)):
             anyhow(outputs, *args)
 
-    return into
+    return Direct(go, arguments, into)
 
 
 def tensor_maps(handle: Any) -> list[list[int]]:
