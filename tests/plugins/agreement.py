@@ -121,9 +121,19 @@ def _added_norms() -> Iterator[tuple[str, tuple[Any, ...]]]:
     yield "rows apart, each tensor its own", (torch.randn(9, 4, 40)[:, 1], torch.randn(9, 2, 40)[:, 1], torch.randn(40), 0.1, 0.0, "fp32")
 
 
+def _attention() -> Iterator[tuple[str, tuple[Any, ...]]]:
+    apart, keys = 2**25 + 8, 70
+    both = torch.empty((keys - 1) * apart + 128, dtype=torch.bfloat16)  # of its 4.6 GB only the pages with rows are ever there
+    k, v = (both[at:].as_strided((1, 1, keys, 64), (1, 1, apart, 1)) for at in (0, 64))
+    for rows in (k, v):
+        rows.copy_(torch.randn(rows.shape))
+    for causal in (False, True):
+        yield f"keys 2**25 elements apart, causal {causal}", (torch.randn(1, 2, 9, 64).bfloat16(), k, v, None, causal, True)
+
+
 SPECIAL = {
     "vector_add": _sums, "softmax": _softmaxes, "rmsnorm": _norms, "rmsnorm_backward": _norm_gradients,
-    "add_rmsnorm": _added_norms, "add_rmsnorm_backward": _added_gradients,
+    "attention": _attention, "add_rmsnorm": _added_norms, "add_rmsnorm_backward": _added_gradients,
 }  # fmt: skip
 
 

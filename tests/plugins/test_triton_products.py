@@ -6,9 +6,10 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
-from types import ModuleType
+from types import FunctionType, ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from kernelyard.contracts import ATTENTION, ATTENTION_DECODE, LINEAR_SWIGLU, MAT
 from kernelyard.registry import registry
 from kernelyard.registry.kernel import Kernel
 from kernelyard.registry.op import Point
+from kernelyard.registry.spec import Workload
 
 OPS = {op.name: op for op in (MATMUL, LINEAR_SWIGLU, ATTENTION, ATTENTION_DECODE)}
 ON_GPU = tuple(kernel for op in OPS for kernel in registry.current().kernels(op) if kernel.backend in ("triton", "cuda", "gluon"))
@@ -92,6 +94,72 @@ def test_the_author_s_config_compiles_for_hopper_without_spills(name: str) -> No
         assert told.load_bytes == 16
     else:
         assert "wgmma.mma_async" in told.ptx and "cp.async.cg" in told.ptx
+
+
+# The order of attention's programs, and how far its rows may be apart ---------------------------------
+
+
+def order(heads: int, blocks: int, at_once: int) -> list[tuple[int, int]]:
+    """Head and block of every program, by the kernel's own function."""
+    from kernelyard.plugins.triton_jit.attention import turn
+
+    code = getattr(turn, "fn", turn).__code__
+    place = FunctionType(code, {"tl": SimpleNamespace(minimum=min)})
+    return [place(number, heads, blocks, at_once) for number in range(heads * blocks)]
+
+
+@needs_triton
+@pytest.mark.parametrize(("heads", "blocks", "at_once"), [(12, 5, 4), (10, 3, 4), (3, 4, 3), (7, 1, 2), (1, 6, 1)])
+def test_every_block_of_every_head_has_one_program_longest_first_in_a_group(heads: int, blocks: int, at_once: int) -> None:
+    told = order(heads, blocks, at_once)
+    assert sorted(told) == [(head, block) for head in range(heads) for block in range(blocks)]
+    keys = [(head // at_once, -block, head) for head, block in told]
+    assert keys == sorted(keys)
+
+
+ATTENDED = next(kernel for kernel in KERNELS if key(kernel) == "attention/triton.twoloop")
+
+
+def attended(*dims: int, **statics: Any) -> Workload:
+    return ATTENTION.workload(Point(dims, "bfloat16", statics=tuple(statics.items())), "cuda")
+
+
+@needs_triton
+def test_a_group_of_heads_has_keys_and_values_of_so_many_megabytes_and_is_not_split_within_sharers() -> None:
+    from kernelyard.plugins.triton_jit.attention import heads_at_once
+
+    mib = 1 << 20
+    assert heads_at_once(attended(2, 32, 8, 4096, 4096, 128), 16 * mib) == 32, "8 of 2 MiB, 4 heads share each"
+    assert heads_at_once(attended(2, 32, 32, 4096, 4096, 128), 16 * mib) == 8
+    assert heads_at_once(attended(1, 32, 8, 65536, 65536, 128), 16 * mib) == 4, "one of 32 MiB"
+    assert heads_at_once(attended(1, 4, 2, 8, 0, 64), 16 * mib) >= 4
+
+
+def test_sizes_of_groups_that_give_one_order_are_tuned_once() -> None:
+    def sizes(work: Workload) -> list[int]:
+        chosen = ATTENDED.space.default_for(work)
+        return [n for n in (8, 16, 32) if ATTENDED.space.allows({**chosen, "group_mb": n}, work)]
+
+    assert sizes(attended(1, 32, 8, 1024, 1024, 128)) == [8], "4 MiB together"
+    assert sizes(attended(4, 32, 8, 1024, 1024, 128)) == [8, 16], "16 MiB"
+    assert sizes(attended(2, 32, 8, 4096, 4096, 128)) == [8, 16, 32]
+
+
+@needs_triton
+@pytest.mark.parametrize(("apart", "far"), [((2**31 - 257) // 64, False), ((2**31 - 257) // 64 + 1, True)])
+def test_offsets_in_a_block_of_keys_have_64_bits_exactly_where_32_could_overflow(apart: int, far: bool) -> None:
+    from kernelyard.plugins.triton_jit.attention import twoloop
+
+    work = attended(1, 1, 1, 64, 64, 64)
+    keys = replace(work["k"], strides=(64 * apart, 64 * apart, apart, 1))
+    work = replace(work, tensors=tuple((name, keys if name == "v" else spec) for name, spec in work.tensors))
+    assert ATTENDED.support.fits(work)
+    assert twoloop(work, {**ATTENDED.space.default_for(work), "block_kv": 64}).constants["FAR"] is far
+
+
+def test_more_programs_than_32_bits_count_are_refused() -> None:
+    answer = ATTENDED.support.fits(attended(2**10, 2**7, 1, 2**18 + 1, 16, 16))
+    assert not answer and "2147614720 blocks of 16 queries" in answer.reason
 
 
 @pytest.mark.gpu

@@ -217,9 +217,7 @@ REFERENCE = "def reference(x, factor):\n    return x * factor\n\n\n"
         "def late():\n    from stranger.parts import HALF",
     ],
 )  # fmt: skip
-def test_the_contract_s_hash_follows_the_parts_of_a_tolerance_wherever_in_its_package(
-    statement: str, contract: Callable[..., str]
-) -> None:
+def test_the_contract_s_hash_follows_the_parts_of_a_tolerance_wherever_in_its_package(statement: str, contract: Callable[..., str]) -> None:
     between = "from stranger.parts import HALF\n"
     file = f"{statement}\n\n\n{REFERENCE}def tolerance(workload):\n    return HALF\n"
     before, after = (contract(contract=file, between=between, parts=f"HALF = {half}\n", beside=f"HALF = {half}\n") for half in (0.5, 0.25))
