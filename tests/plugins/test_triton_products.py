@@ -17,8 +17,9 @@ import pytest
 from kernelyard.contracts import ATTENTION, ATTENTION_DECODE, LINEAR_SWIGLU, MATMUL
 from kernelyard.registry import registry
 from kernelyard.registry.kernel import Kernel
+from kernelyard.registry.matrix import GIVEN
 from kernelyard.registry.op import Point
-from kernelyard.registry.spec import Workload
+from kernelyard.registry.spec import Config, Workload
 
 OPS = {op.name: op for op in (MATMUL, LINEAR_SWIGLU, ATTENTION, ATTENTION_DECODE)}
 ON_GPU = tuple(kernel for op in OPS for kernel in registry.current().kernels(op) if kernel.backend in ("triton", "cuda", "gluon"))
@@ -94,6 +95,73 @@ def test_the_author_s_config_compiles_for_hopper_without_spills(name: str) -> No
         assert told.load_bytes == 16
     else:
         assert "wgmma.mma_async" in told.ptx and "cp.async.cg" in told.ptx
+
+
+def product(name: str) -> Kernel:
+    return next(kernel for kernel in KERNELS if key(kernel) == f"matmul/triton.{name}")
+
+
+def compiled(kernel: Kernel, work: Workload, config: Config) -> tuple[int, int]:
+    """Bytes a thread spills, and of shared memory."""
+    from kernelyard.plugins.triton_jit.offline import compile_only
+
+    told = compile_only(MATMUL, kernel, work, config)
+    return told.local_bytes, told.shared_bytes
+
+
+def multiplied(dims: tuple[int, int, int], dtype: str = "bfloat16", layout: str = "contiguous", **statics: Any) -> Workload:
+    return MATMUL.workload(Point((1, *dims), dtype, layout, tuple(statics.items())), "cuda")
+
+
+ENDS = {"activation": "gelu", "bias": GIVEN, "residual": GIVEN}
+RAGGED = [
+    ("split", multiplied((513, 513, 4097))),
+    ("split", multiplied((1001, 1001, 1003), "float32", "linear")),
+    ("repacked", multiplied((4097, 4095, 4097))),
+    ("repacked", multiplied((4097, 4095, 4097), **ENDS)),
+]
+
+
+@needs_triton
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(("name", "work"), RAGGED, ids=[f"{name} {work.label()}" for name, work in RAGGED])
+def test_the_authors_config_compiles_without_spills_where_rows_start_anywhere(name: str, work: Workload) -> None:
+    kernel = product(name)
+    spilled, shared = compiled(kernel, work, kernel.space.default_for(work))
+    assert spilled == 0 and shared <= SHARED
+
+
+SPILLING = [
+    (multiplied((4096, 4096, 4096), activation="gelu", bias=GIVEN), "whole", "halves"),
+    (multiplied((4096, 4096, 4096), **ENDS), "whole", "direct"),
+    (multiplied((4096, 4095, 4096), layout="linear"), "direct", "quarters"),
+]
+
+
+@pytest.mark.parametrize(("work", "spills", "keeps"), SPILLING, ids=[work.label() for work, *_ in SPILLING])
+def test_stores_that_spill_are_refused_and_are_not_the_authors(work: Workload, spills: str, keeps: str) -> None:
+    space = product("persistent").space
+    chosen = {**space.default_for(work), "num_stages": 2}
+    refused = space.allows({**chosen, "store": spills}, work)
+    assert chosen["store"] == keeps and space.allows(chosen, work)
+    assert not refused and "would spill" in refused.reason
+
+
+@needs_triton
+@pytest.mark.timeout(300)
+def test_what_is_refused_as_spilling_does_spill() -> None:
+    kernel, (work, spills, keeps) = product("persistent"), SPILLING[0]
+    chosen = kernel.space.default_for(work)
+    assert compiled(kernel, work, {**chosen, "store": spills})[0] > 0 == compiled(kernel, work, {**chosen, "store": keeps})[0]
+
+
+def test_a_residual_takes_shared_memory_beside_a_result_that_goes_there() -> None:
+    plain, added = multiplied((4096, 4096, 4096)), multiplied((4096, 4096, 4096), residual=GIVEN)
+    space = product("persistent").space
+    config = {**space.default_for(plain), "block_k": 128, "num_stages": 2}
+    assert space.allows({**config, "store": "halves"}, plain) and space.allows({**config, "store": "direct"}, added)
+    answer = space.allows({**config, "store": "halves"}, added)
+    assert not answer and "shared memory" in answer.reason
 
 
 # The order of attention's programs, and how far its rows may be apart ---------------------------------
