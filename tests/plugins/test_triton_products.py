@@ -118,7 +118,6 @@ RAGGED = [
     ("split", multiplied((513, 513, 4097))),
     ("split", multiplied((1001, 1001, 1003), "float32", "linear")),
     ("repacked", multiplied((4097, 4095, 4097))),
-    ("repacked", multiplied((4097, 4095, 4097), **ENDS)),
 ]
 
 
@@ -150,7 +149,7 @@ def test_stores_that_spill_are_refused_and_are_not_the_authors(work: Workload, s
 @needs_triton
 @pytest.mark.timeout(300)
 def test_what_is_refused_as_spilling_does_spill() -> None:
-    kernel, (work, spills, keeps) = product("persistent"), SPILLING[0]
+    kernel, (work, spills, keeps) = product("persistent"), SPILLING[2]
     chosen = kernel.space.default_for(work)
     assert compiled(kernel, work, {**chosen, "store": spills})[0] > 0 == compiled(kernel, work, {**chosen, "store": keeps})[0]
 
