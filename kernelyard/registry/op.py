@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-import inspect
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kernelyard.errors import InvalidInput, UnknownName, UsageError
@@ -17,6 +15,7 @@ from kernelyard.registry.matrix import Matrix as Matrix
 from kernelyard.registry.matrix import Point as Point
 from kernelyard.registry.matrix import read_matrix as read_matrix
 from kernelyard.registry.schema import Argument, parse_schema
+from kernelyard.registry.sources import stated
 from kernelyard.registry.spec import Cost, Scalar, TensorSpec, Tolerance, Workload, dtype_name, require
 
 if TYPE_CHECKING:
@@ -252,13 +251,10 @@ class Op:
     # Identity ---------------------------------------------------------------------------------------
 
     def contract_hash(self) -> str:
-        """Changes when the file that states the contract does, or the schema."""
+        """Changes with the schema, the files that state the functions, and those of their package that these import from."""
         return self._contract_hash
 
     @cached_property
     def _contract_hash(self) -> str:
-        try:
-            source = Path(inspect.getsourcefile(self.reference) or "").read_bytes()
-        except (OSError, TypeError):  # typed into a session, or no Python function: its schema is all there is to see
-            source = b""
-        return hashlib.sha256(source + self.schema.encode()).hexdigest()[:16]
+        functions = (self.reference, self.tolerance, self.validate, self.empty, self.inputs, self.tensors, self.sizes)
+        return hashlib.sha256(b"".join(stated(functions)) + self.schema.encode()).hexdigest()[:16]

@@ -121,9 +121,19 @@ def _added_norms() -> Iterator[tuple[str, tuple[Any, ...]]]:
     yield "rows apart, each tensor its own", (torch.randn(9, 4, 40)[:, 1], torch.randn(9, 2, 40)[:, 1], torch.randn(40), 0.1, 0.0, "fp32")
 
 
+def _attention() -> Iterator[tuple[str, tuple[Any, ...]]]:
+    apart, keys = 2**25 + 8, 70
+    both = torch.empty((keys - 1) * apart + 128, dtype=torch.bfloat16)  # of its 4.6 GB only the pages with rows are ever there
+    k, v = (both[at:].as_strided((1, 1, keys, 64), (1, 1, apart, 1)) for at in (0, 64))
+    for rows in (k, v):
+        rows.copy_(torch.randn(rows.shape))
+    for causal in (False, True):
+        yield f"keys 2**25 elements apart, causal {causal}", (torch.randn(1, 2, 9, 64).bfloat16(), k, v, None, causal, True)
+
+
 SPECIAL = {
     "vector_add": _sums, "softmax": _softmaxes, "rmsnorm": _norms, "rmsnorm_backward": _norm_gradients,
-    "add_rmsnorm": _added_norms, "add_rmsnorm_backward": _added_gradients,
+    "attention": _attention, "add_rmsnorm": _added_norms, "add_rmsnorm_backward": _added_gradients,
 }  # fmt: skip
 
 
@@ -143,8 +153,11 @@ def accepts(kernel: Kernel, workload: Workload) -> bool:
     return bool(replace(kernel.support, devices=(*kernel.support.devices, workload.device)).fits(workload))
 
 
-def fault(kernel: Kernel, case: Case, config: Config | None = None) -> str:
-    """Empty where the kernel keeps the contract; else what is wrong. Outputs are poisoned with NaN beforehand."""
+def fault(kernel: Kernel, case: Case, config: Config | None = None, offset: int = 0) -> str:
+    """Empty where the kernel keeps the contract; else what is wrong.
+
+    Outputs are poisoned with NaN beforehand, and lie so many elements behind an aligned address, with as many behind them.
+    """
     _, op, args = case
     workload = op.workload_of(args)
     config = kernel.space.default_for(workload) if config is None else config
@@ -155,11 +168,12 @@ def fault(kernel: Kernel, case: Case, config: Config | None = None) -> str:
     if executable.into is None:
         out = executable.call(*args)
     else:
-        outputs = op.empty(*args)
-        for output in outputs:
-            output.fill_(NAN)
-        executable.into(outputs, *args)
-        out = outputs
+        around = [torch.full((output.numel() + 2 * offset,), NAN, dtype=output.dtype, device=output.device) for output in op.empty(*args)]
+        inside = [one[offset : one.numel() - offset] for one in around]
+        out = tuple(one.view(like.shape) for one, like in zip(inside, op.empty(*args), strict=True))
+        executable.into(out, *args)
+        if any(not one[:offset].isnan().all() or not one[one.numel() - offset :].isnan().all() for one in around):
+            return "something beside an output was written"
     if any(isinstance(a, torch.Tensor) and not torch.equal(a.nan_to_num(), b.nan_to_num()) for a, b in zip(args, before, strict=True)):
         return "an input was changed"
     return difference(out, op, workload, args)
@@ -199,6 +213,8 @@ def faults(kernel: Kernel, matrix: str, device: str, stride: int = 1, special: b
     if special:
         cases += [case for case in special_cases(op, device) if accepts(kernel, op.workload_of(case[2]))]
     found = {case[0]: text for case in cases if (text := fault(kernel, case))}
+    if special and kernel.op == "matmul" and kernel.backend == "triton":
+        found |= {"a result that starts anywhere": text} if (text := fault(kernel, cases[-1], offset=1)) else {}
     if special and kernel.op in WALKING and kernel.name in ("triton.persistent", "triton.shifted"):
         case = ("more rows than twice the grid", op, WALKING[kernel.op](device))
         one_by_one = dict(kernel.space.default_for(op.workload_of(case[2])))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
@@ -13,6 +14,7 @@ from kernelyard.plugins.gluon_ws.plugin import plugin
 from kernelyard.plugins.triton_jit.probe import probe
 from kernelyard.registry import registry
 from kernelyard.registry.kernel import Kernel
+from kernelyard.registry.lazy import load
 from kernelyard.registry.op import Op, Point
 from kernelyard.registry.spec import Config, Workload
 
@@ -83,6 +85,33 @@ def test_heads_are_worked_on_in_groups_that_fit_in_l2() -> None:
     order, _ = planned(work, 128, 128, 1, 4 << 20)
     assert [tile // 32 for tile in order[:64]] == [0, 1] * 32
     assert [tile % 32 for tile in order[:4]] == [31, 31, 30, 30]
+
+
+# A caller's own result --------------------------------------------------------------------------------
+
+
+@each_kernel
+def test_a_result_at_no_multiple_of_16_bytes_is_written_elsewhere_and_copied(kernel: Kernel, monkeypatch: pytest.MonkeyPatch) -> None:
+    from kernelyard.plugins.gluon_ws.build import through_handle
+
+    work = workload(kernel, (64, 64, 64) if kernel is MATMUL else (1, 2, 2, 64, 64, 64))
+    launch = load(kernel.entry)(work, kernel.space.default_for(work))
+    op = op_of(kernel)
+    args = op.inputs(replace(work, device="cpu"), _generator())
+    given = tuple(torch.zeros(out.numel() + 1, dtype=out.dtype)[1:].view(out.shape) for out in op.empty(*args))
+    monkeypatch.setattr(torch.cuda, "device", lambda device: nullcontext())
+    seen: list[int] = []
+
+    def run(*values: Any) -> None:
+        for value in values:
+            if isinstance(getattr(value, "base", None), torch.Tensor):
+                seen.append(value.base.data_ptr() % 16)
+                if value.base.shape == given[0].shape:
+                    value.base.fill_(3.0)
+
+    through_handle(launch, {launch.grid: run})(given, *args)
+    assert len(seen) > 2 and not any(seen), "a descriptor is of an address that it can have"
+    assert given[0].eq(3.0).all()
 
 
 # Barriers and numbers, on the tests' machine --------------------------------------------------------

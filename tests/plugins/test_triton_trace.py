@@ -91,6 +91,19 @@ def test_unique_bytes_are_the_models_for_each_tensor(op: str, kernel: str, dims:
         assert report["totals"]["requested_bytes"] > report["totals"]["unique_bytes"]
 
 
+def test_copies_by_descriptor_are_accesses_of_their_tensors(traced: Any) -> None:
+    report = traced("triton.persistent", "matmul", (1, 40, 64, 72), "bfloat16")
+    assert report["findings"] == []
+    assert {t["name"]: t["read_unique"] + t["written_unique"] for t in report["tensors"]} == {"a": 5760, "b": 9216, "out": 5120}
+
+
+def test_two_copies_go_to_two_workspaces_and_neither_is_out_of_bounds(traced: Any) -> None:
+    report = traced("triton.repacked", "matmul", (1, 33, 63, 65), "bfloat16")
+    assert report["findings"] == []
+    own = {t["name"]: t["written_unique"] for t in report["tensors"] if t["role"] == "workspace"}
+    assert own == {"to": 33 * 128 * 2, "to 2": 65 * 64 * 2}, "rows at multiples of 128 bytes, zeros behind them"
+
+
 @pytest.mark.parametrize(
     ("op", "kernel", "dims", "dtype"),
     [

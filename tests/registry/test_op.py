@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import importlib
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from kernelyard.contracts import RMSNORM, SOFTMAX, VECTOR_ADD
+from kernelyard import contracts
+from kernelyard.contracts import RMSNORM, SOFTMAX, VECTOR_ADD, plugin
 from kernelyard.errors import InvalidInput, UnknownName, UsageError
 from kernelyard.registry.matrix import LAYOUTS
 from kernelyard.registry.op import Op, Point
+from kernelyard.registry.sources import stated
 from kernelyard.registry.spec import DeclarationError, TensorSpec, Workload
 from tests.registry.fakes import SCALE, make_op
 
@@ -169,8 +174,6 @@ def test_a_matrix_is_found_by_name_for_the_device() -> None:
 
 
 def test_the_contract_s_hash_follows_its_file_and_schema(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import importlib
-
     file = tmp_path / "stranger_contract.py"
     monkeypatch.syspath_prepend(tmp_path)
     hashes = []
@@ -181,6 +184,61 @@ def test_the_contract_s_hash_follows_its_file_and_schema(tmp_path: Path, monkeyp
         hashes += [make_op(reference=module.reference).contract_hash(), make_op(reference=module.reference).contract_hash()]
     other = make_op(reference=module.reference, schema="(Tensor x, float factor=3.0) -> Tensor").contract_hash()
     assert hashes[0] == hashes[1] != hashes[2] == hashes[3] != other
+
+
+@pytest.fixture
+def contract(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., str]]:
+    """The hash of an op whose contract lies in a package of these files, imported anew."""
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "stranger").mkdir()
+
+    def told(**texts: str) -> str:
+        for name, text in {"__init__": "", **texts}.items():
+            (tmp_path / "stranger" / f"{name}.py").write_text(text)
+        importlib.invalidate_caches()
+        for name in [name for name in sys.modules if name.split(".")[0] == "stranger"]:
+            del sys.modules[name]
+        module = importlib.import_module("stranger.contract")
+        return make_op(reference=module.reference, tolerance=module.tolerance).contract_hash()
+
+    yield told
+    for name in [name for name in sys.modules if name.split(".")[0] == "stranger"]:
+        del sys.modules[name]
+
+
+REFERENCE = "def reference(x, factor):\n    return x * factor\n\n\n"
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "from stranger.parts import HALF", "from .parts import HALF", "from stranger import parts\nHALF = parts.HALF",
+        "from . import parts\nHALF = parts.HALF", "import stranger.parts\nHALF = stranger.parts.HALF", "from stranger.between import HALF",
+        "def late():\n    from stranger.parts import HALF",
+    ],
+)  # fmt: skip
+def test_the_contract_s_hash_follows_the_parts_of_a_tolerance_wherever_in_its_package(statement: str, contract: Callable[..., str]) -> None:
+    between = "from stranger.parts import HALF\n"
+    file = f"{statement}\n\n\n{REFERENCE}def tolerance(workload):\n    return HALF\n"
+    before, after = (contract(contract=file, between=between, parts=f"HALF = {half}\n", beside=f"HALF = {half}\n") for half in (0.5, 0.25))
+    assert before != after
+    assert after == contract(contract=file, between=between, parts="HALF = 0.25\n", beside="HALF = 1.0\n"), "what it doesn't import"
+
+
+def test_a_tolerance_in_a_file_that_the_meaning_does_not_import_counts(contract: Callable[..., str]) -> None:
+    file = "from stranger.meaning import reference\n\n\ndef tolerance(workload):\n    return {}\n"
+    hashes = {contract(contract=file.format(half), meaning=REFERENCE) for half in (0.5, 0.25)}
+    assert len(hashes) == 2
+
+
+@pytest.mark.parametrize(
+    ("op", "parts"),
+    [("matmul", "matmul_points"), ("attention", "attention_points"), ("attention_decode", "attention"), ("linear_swiglu", "rows")],
+)
+def test_the_contracts_own_parts_are_in_their_hashes(op: str, parts: str) -> None:
+    declared = next(one for one in plugin.ops if one.name == op)
+    content = Path(contracts.__file__).with_name(f"{parts}.py").read_bytes()
+    assert content in tuple(stated((declared.reference, declared.tolerance)))
 
 
 def test_a_contract_without_a_file_still_has_a_hash() -> None:

@@ -58,12 +58,14 @@ def through_handle(launch: TritonLaunch, handle: Any) -> Callable[..., None]:
     """A call by Triton's own launcher, which takes constants in their places and encodes descriptors from its own kind of them."""
     from kernelyard.plugins.gluon_ws.compile import as_gluon
     from kernelyard.plugins.triton_jit.compile import by_name
+    from kernelyard.plugins.triton_jit.landing import landed
 
     run = handle[launch.grid]
+    anyhow = landed(launch.arguments, lambda values: run(*map(as_gluon, by_name(launch, values).values())))
 
     def into(outputs: tuple[torch.Tensor, ...], *args: Any) -> None:
         with torch.cuda.device(outputs[0].device):
-            run(*map(as_gluon, by_name(launch, launch.arguments(outputs, *args)).values()))
+            anyhow(outputs, *args)
 
     return into
 

@@ -1,8 +1,9 @@
 """attention in Triton by the online softmax: see kernelyard.contracts.online_softmax for the algorithm in plain torch.
 
 twoloop  a program has a block of queries of one head and walks over the keys they see: blocks that all of them see without a mask, then
-         those on the diagonal, or at the end, with one. Scores stay in registers, so memory grows with q_len + kv_len. Blocks of the
-         longest rows come first, and heads that share keys and values one after the other, so that L2 holds them.
+         those on the diagonal, or at the end, with one. Scores stay in registers, so memory grows with q_len + kv_len. Heads come in
+         groups whose keys and values L2 holds together; in a group blocks of the longest rows come first. The order is that of
+         `gluon_ws.order`, which says what it gained there; of this kernel it is not measured.
 
 Work: 4 * head_dim flops a query and key seen. Bound: tensor cores and exponentials in turn, which one group of threads does not overlap: a
 plain Triton kernel reached 85% of cuDNN on an H200. 64 by 64 tiles with 4 warps beat 128 by 128 with 8 up to 4096 keys, and lose at 16384.
@@ -22,9 +23,11 @@ from torch import Tensor
 
 from kernelyard.plugins.triton_jit.overlap import begin, overlaps
 from kernelyard.registry.backend import TritonLaunch
-from kernelyard.registry.spec import Config, Workload
+from kernelyard.registry.spec import DTYPE_BYTES, Config, Workload
 
 LOG2_E = 1.4426950408889634
+NEAR = 2**31 - 257
+"""Elements of a block of keys or values whose offsets are 32-bit, the widest row's own among them; of others they are 64-bit."""
 LN_2: tl.constexpr = tl.constexpr(0.6931471805599453)
 
 
@@ -56,17 +59,28 @@ def folded(acc, largest, total, scores, v):
 
 
 @triton.jit
+def turn(number, heads, blocks, at_once):
+    """Head, counted over all sequences, and block of queries of a program: `at_once` heads after the other, last blocks first."""
+    first = number // (at_once * blocks) * at_once
+    those = tl.minimum(heads - first, at_once)
+    within = number % (at_once * blocks)
+    return first + within % those, blocks - 1 - within // those
+
+
+@triton.jit
 def twoloop_kernel(
-    out_ptr, lse_ptr, q_ptr, k_ptr, v_ptr, scale, q_heads, group, q_len, kv_len,
+    out_ptr, lse_ptr, q_ptr, k_ptr, v_ptr, scale, q_heads, sharing, q_len, kv_len, heads, blocks, at_once,
     q_batch, q_head, q_row, k_batch, k_head, k_row, v_batch, v_head, v_row,
     BM: tl.constexpr, BN: tl.constexpr, DIM: tl.constexpr, BLOCK_DIM: tl.constexpr,
-    CAUSAL: tl.constexpr, LSE: tl.constexpr, PDL: tl.constexpr,
+    FAR: tl.constexpr, CAUSAL: tl.constexpr, LSE: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """A block of queries of one head."""
     begin(PDL)
-    block = tl.num_programs(1) - 1 - tl.program_id(1)
-    head, batch = tl.program_id(0) % q_heads, (tl.program_id(0) // q_heads).to(tl.int64)
-    shared = (head // group).to(tl.int64)
+    if FAR:
+        k_row, v_row = tl.cast(k_row, tl.int64), tl.cast(v_row, tl.int64)
+    number, block = turn(tl.program_id(0), heads, blocks, at_once)
+    head, batch = number % q_heads, (number // q_heads).to(tl.int64)
+    shared = (head // sharing).to(tl.int64)
     row, dim = block * BM + tl.arange(0, BM), tl.arange(0, BLOCK_DIM)
     some = tl.arange(0, BN)
     WHOLE: tl.constexpr = DIM == BLOCK_DIM
@@ -110,12 +124,16 @@ def twoloop_kernel(
 
 
 def twoloop(workload: Workload, config: Config) -> TritonLaunch:
-    """One launch: heads of all sequences by blocks of queries."""
+    """One launch: a program for each block of queries of each head of each sequence."""
     batch, q_heads, kv_heads, q_len, kv_len, dim = (size for _, size in workload.dims)
     strides = tuple(stride for name in "qkv" for stride in workload[name].strides[:3])
-    fixed = (q_heads, q_heads // kv_heads, q_len, kv_len, *strides)
+    block_q, block_kv, heads = int(config["block_q"]), int(config["block_kv"]), batch * q_heads
+    blocks, sharing = triton.cdiv(q_len, block_q), q_heads // kv_heads
+    at_once = min(heads_at_once(workload, int(config["group_mb"]) << 20), max(heads, 1))
+    fixed = (q_heads, sharing, q_len, kv_len, heads, blocks, at_once, *strides)
     constants = {
-        "BM": int(config["block_q"]), "BN": int(config["block_kv"]), "DIM": dim, "BLOCK_DIM": max(triton.next_power_of_2(dim), 16),
+        "BM": block_q, "BN": block_kv, "DIM": dim, "BLOCK_DIM": max(triton.next_power_of_2(dim), 16),
+        "FAR": block_kv * max(workload[name].strides[2] for name in "kv") > NEAR,
         "CAUSAL": bool(workload.static("causal")), "LSE": bool(workload.static("return_lse")), "PDL": overlaps(config),
     }  # fmt: skip
 
@@ -125,8 +143,13 @@ def twoloop(workload: Workload, config: Config) -> TritonLaunch:
         factor = (dim**-0.5 if scale is None else scale) * LOG2_E
         return outputs[0], outputs[1], q, k, v, factor, *fixed
 
-    grid = (batch * q_heads, triton.cdiv(q_len, constants["BM"]), 1)
     return TritonLaunch(
-        twoloop_kernel, grid, arguments, constants,
+        twoloop_kernel, (heads * blocks, 1, 1), arguments, constants,
         num_warps=int(config["num_warps"]), num_stages=int(config["num_stages"]), pdl=overlaps(config),
     )  # fmt: skip
+
+
+def heads_at_once(workload: Workload, group_bytes: int) -> int:
+    """Heads of queries whose keys and values are of so many bytes together; those that share one set of them at least."""
+    _, q_heads, kv_heads, _, kv_len, dim = (size for _, size in workload.dims)
+    return max(group_bytes // max(2 * kv_len * dim * DTYPE_BYTES[workload.dtype], 1), 1) * (q_heads // kv_heads)

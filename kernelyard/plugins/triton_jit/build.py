@@ -15,6 +15,7 @@ import torch
 from kernelyard.errors import BuildFailed
 from kernelyard.plugins.native.bound import bound
 from kernelyard.plugins.triton_jit.direct import Direct, through_cpp
+from kernelyard.plugins.triton_jit.landing import landed
 from kernelyard.registry.backend import Descriptor, Executable, TritonLaunch, writing
 from kernelyard.registry.kernel import Kernel
 from kernelyard.registry.lazy import load
@@ -91,12 +92,12 @@ def choose_mode(*, interpret: bool) -> None:
 
 def through_launcher(launch: TritonLaunch, options: Mapping[str, Any]) -> Into:
     """A call by Triton's own launcher: whatever the arguments, and the only way into the interpreter."""
-    function, grid, constants, arguments = launch.function, launch.grid, launch.constants, launch.arguments
+    function, grid, constants = launch.function, launch.grid, launch.constants
 
-    def into(outputs: tuple[torch.Tensor, ...], *args: Any) -> None:
-        function[grid](*map(as_triton, arguments(outputs, *args)), **constants, **options)
+    def go(values: tuple[Any, ...]) -> None:
+        function[grid](*map(as_triton, values), **constants, **options)
 
-    return into
+    return landed(launch.arguments, go)
 
 
 def as_triton(value: Any) -> Any:

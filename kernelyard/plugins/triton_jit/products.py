@@ -59,15 +59,21 @@ def _parts_exist(config: Config, workload: Workload) -> bool:
 
 
 def _tile_default(workload: Workload) -> Config:
-    """Tall and wide tiles where there are enough of them for every multiprocessor; smaller ones for float32, which takes twice the room."""
+    """Tall and wide tiles where there are enough of them for every multiprocessor; smaller ones for float32, which takes twice the room.
+
+    Where rows start anywhere a thread has an address for each element that it loads: half as many terms at once, or they spill.
+    """
     m, half = workload.dim("m"), _size(workload) == 2
+    aligned = all(starts_aligned(workload[name]) for name in "ab")
     many = workload.dim("batch") * -(-m // 128) * -(-workload.dim("n") // 256) >= MULTIPROCESSORS
     if m <= 64:
         block_m, block_n, block_k, warps = 16 if m <= 16 else 32 if m <= 32 else 64, 64, 64, 4
-    elif many and half and all(starts_aligned(workload[name]) for name in "ab"):
+    elif many and half and aligned:
         block_m, block_n, block_k, warps = 128, 256, 64, 8
     else:
         block_m, block_n, block_k, warps = 64, 128 if half else 64, 64 if half else 32, 4
+    if not aligned:
+        block_k, warps = 32, 8 if block_m == 64 and (block_n == 128 or not half) else 4
     return {"block_m": block_m, "block_n": block_n, "block_k": block_k, "num_warps": warps, "num_stages": 3, "overlap": False}
 
 

@@ -15,8 +15,9 @@ from torch import Tensor
 from triton.runtime.interpreter import interpreter_builder
 
 from kernelyard.errors import BuildFailed
+from kernelyard.plugins.triton_jit.build import as_triton
 from kernelyard.plugins.triton_jit.recorder import Recorder, recorded
-from kernelyard.registry.backend import TritonLaunch
+from kernelyard.registry.backend import Descriptor, TritonLaunch
 from kernelyard.registry.op import Op
 from kernelyard.registry.tracing import Region, Role, See, Trace
 
@@ -48,12 +49,13 @@ def prepare(op: Op, launch: TritonLaunch, args: tuple[Any, ...]) -> Trace:
 
 def _named(launch: TritonLaunch, values: tuple[Any, ...]) -> list[tuple[str, Tensor]]:
     free = tuple(name for name in launch.function.arg_names if name not in launch.constants)
-    return [(_plain(name), value) for name, value in zip(free, values, strict=True) if isinstance(value, Tensor)]
+    tensors = [value.tensor if isinstance(value, Descriptor) else value for value in values]
+    return [(_plain(name), tensor) for name, tensor in zip(free, tensors, strict=True) if isinstance(tensor, Tensor)]
 
 
 def _interpret(launch: TritonLaunch, values: tuple[Any, ...]) -> None:
     try:
-        launch.function[launch.grid](*values, **launch.constants)
+        launch.function[launch.grid](*map(as_triton, values), **launch.constants)
     except Exception as error:  # Triton's InterpreterError, or what the kernel's code raised
         where = f"program {interpreter_builder.grid_idx}"
         log = f"{type(error).__name__}: {error}"
@@ -87,7 +89,8 @@ def _regions(op: Op, inputs: tuple[Any, ...], outputs: tuple[Tensor, ...], named
         found.append(_region(parameter, "output", output))
     for name, value in named:
         if not any(r.address <= value.data_ptr() < r.address + max(r.nbytes, 1) for r in found):
-            found.append(_region(name, "workspace", value))
+            same = sum(r.name == name or r.name.startswith(f"{name} ") for r in found)  # of two copies each has its `to`
+            found.append(_region(f"{name} {same + 1}" if same else name, "workspace", value))
     return tuple(found)
 
 
