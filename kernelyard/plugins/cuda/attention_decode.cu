@@ -9,6 +9,9 @@
 // Bound      Memory. (STAGES - 1) * 32 tokens on their way a warp: 24 KiB at 128 columns and 3 stages, 96 KiB a CTA of 4 warps.
 // Layout     A token's columns are 16-byte pieces, piece p of token t at p ^ (t % 8): ldmatrix meets every bank once.
 // Not loaded Tokens past a length or part, or of a block that is none: cp.async writes zeros for them, and their scores are -inf.
+// Measured   H200, bf16, 32/8 heads of 128, first defaults: from batch 16 on best (16 x 4096 tokens 63.7 us, where triton.split takes 98.9 and
+//            plain torch 79.2; 64 x 4096 241 against 254 of plain torch). Loses at batch 1, where 8 clusters of 16 CTAs are the whole
+//            grid: 9.9, 14.7, 50.1 us at 1024, 4096, 32768 tokens, where triton.split takes 6.3, 10.1, 38.3.
 // Source     Dao et al., "Flash-Decoding for long-context inference" (2023); the merge is that of contracts/online_softmax.py.
 //
 // Defines beside those of rows.cuh: HEAD_DIM (64 or 128), WARPS, STAGES, PAGED.

@@ -67,6 +67,6 @@ ATTENTION_DECODE = Kernel(
     space=SPACE,
     files=("attention_decode.cu", "rows.cuh", "rows.py"),
     fallbacks=("triton.split",),
-    priority=-6,
+    priority=20,
     determinism=Determinism.RUN_TO_RUN,
 )

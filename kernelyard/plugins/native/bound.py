@@ -3,7 +3,8 @@
 A kernel's `arguments(outputs, *args)` may be any Python. Called once with stand-ins that can be handed on but not computed with, one that
 only puts tensors, numbers and constants in order shows that order, which C++ then follows. Any other keeps its call through Python.
 
-Host cost of softmax of one row of 4096 float32 on one slow core: 4.4 us by closures and tvm_ffi's own call, results allocated.
+rmsnorm of one row of 4096 bfloat16 on a slow core of a virtual machine: 4.4 us by Python and tvm_ffi's own call with the result
+allocated and 2.4 into a given tensor; from here 2.4 and 1.4.
 """
 
 from __future__ import annotations

@@ -10,6 +10,9 @@ while rows are few. A part is a share of the sequence's own length, read on the 
 
 Tokens that do not count are not loaded, so what lies there can be anything. A part without tokens has the sum 0, and its
 values are neither written nor read. Sums are of weights as float32; the weights are rounded to the cache's dtype for tensor cores.
+
+H200, bf16, 32/8 heads of 128, first default (a program a multiprocessor): 6.3, 10.1, 38.3 us at 1024, 4096, 32768 tokens of one sequence.
+Loses at 16 sequences of 4096, one part each: 98.9 us where cuda.cluster takes 63.7 and plain torch 79.2.
 """
 
 # A Triton function is typed by its compiler, not by mypy.

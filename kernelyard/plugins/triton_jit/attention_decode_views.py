@@ -115,7 +115,7 @@ KERNELS = (
         space=SPACE,
         files=("attention_decode_views.py", "overlap.py"),
         fallbacks=("torch.eager",),
-        priority=-5,
+        priority=15,
         determinism=Determinism.RUN_TO_RUN,
     ),
 )

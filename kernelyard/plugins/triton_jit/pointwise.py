@@ -220,7 +220,7 @@ KERNELS = (
     _shifted("softmax", spaces.ROW_MOST_COLS, "softmax_shifted", "softmax.py"),
     _kernel(
         "softmax", "packed", "whole rows in registers as they were loaded, two elements in each", ("softmax.py",), module="softmax_packed",
-        support=HALVES, space=PACKED, priority=15, fallbacks=("triton.row",),
+        support=HALVES, space=PACKED, priority=28, fallbacks=("triton.row",),
     ),
     *_row_kernels("softmax_backward", ROW_MOST_COLS, PAIRED_ROW, PAIRED_PERSISTENT, "rmsnorm_shifted.py", "softmax_shifted.py"),
     _shifted("softmax_backward", ROW_MOST_COLS, "softmax_backward", "softmax_shifted.py"),

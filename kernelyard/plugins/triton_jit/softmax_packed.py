@@ -6,7 +6,7 @@ and so one program at a time loads, waits for two reductions and writes. As pair
 A compiler undoes this: it converts once and keeps the result, which is cheaper than to convert three times. So each use reads the pairs
 through an exclusive or with a zero that only run time knows, and that depends on what has to come first (the maximum, then the sum).
 Compiled for sm_90, one row of 32768 columns: 32 warps 32 registers, 16 warps 64, 8 warps 122: two programs on a multiprocessor each;
-`row` has 49, 92 and spills.
+`row` has 49, 92 and spills. H200, 2048 rows of 32768 bfloat16: 70.4 us, persistent 74.1, cuda.cluster 77.1, sweep 80.3, plain torch 126.
 """
 
 # A Triton function is typed by its compiler, not by mypy.
