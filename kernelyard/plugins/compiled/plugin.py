@@ -23,7 +23,7 @@ FUNCTIONS = {
     "rope": "kernelyard.plugins.eager.rope:traceable",
     "matmul": "kernelyard.plugins.eager.matmul:traceable",
     "linear_swiglu": "kernelyard.plugins.eager.linear_swiglu:plain",
-    "attention": "kernelyard.plugins.eager.attention:eager",
+    "attention": "kernelyard.plugins.eager.attention:traceable",
     "attention_decode": "kernelyard.plugins.eager.attention_decode:eager",
 }
 SUMMARIES = {"compile.default": "torch.compile", "compile.max_autotune": "torch.compile, mode max-autotune without CUDA graphs"}

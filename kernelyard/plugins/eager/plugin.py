@@ -69,7 +69,7 @@ plugin = Plugin(
         _eager("rope", "tables looked up, a rotation in float32"),
         _eager("matmul", "torch.matmul, and what follows it in float32"),
         _eager("linear_swiglu", "torch.matmul, then swiglu in float32"),
-        _eager("attention", "the formula in float32"),
+        _eager("attention", "scaled_dot_product_attention where that keeps the contract, else the formula in float32"),
         *_sdpas(),
         _eager("attention_decode", "the formula in float32, masked"),
         _plain("attention_decode", "scaled_dot_product_attention, masked", "a query that sees no key is left as torch's kernels leave it"),
