@@ -15,7 +15,6 @@ from kernelyard.registry.matrix import GIVEN
 from kernelyard.registry.op import Point
 from kernelyard.registry.registry import current
 from kernelyard.registry.spec import Scalar
-from kernelyard.verify.oracle import check_workload
 from tests.peers.test_called import built
 
 Peers = Mapping[str, Kernel]
@@ -45,8 +44,9 @@ def test_quacks_scale_is_of_the_bias_and_the_activated_too(stood_in: Peers, stat
 
 @pytest.mark.parametrize("activation", ["relu", "gelu", "gelu_tanh", "silu"])
 def test_quacks_names_of_activations_mean_the_contracts(stood_in: Peers, activation: str):
+    """So close that the two forms of gelu differ, below -2."""
     got, meant = result_and_meaning(stood_in["quack.matmul"], inputs("matmul", (1, 16, 64, 128), (("activation", activation),)))
-    torch.testing.assert_close(got.float(), meant, **HALF)
+    torch.testing.assert_close(got.float(), meant, rtol=2**-8, atol=2**-16)
 
 
 def test_quack_takes_leading_dimensions_as_rows_and_sizes_of_1_with_any_stride(stood_in: Peers):
@@ -77,9 +77,11 @@ def test_fa4s_logarithm_of_a_row_with_a_nan_is_one(stood_in: Peers):
     q, k, v, *rest = inputs("attention", (2, 4, 2, 5, 9, 64), (("return_lse", True),))
     q[0, 1, 2, 3] = torch.nan
     v[1, :, 4, 0] = torch.nan
+    q[0, 3, 0] = 0.0
+    q[0, 3, 0, 0], k[0, 1, :, 0] = torch.inf, -1.0  # scores that are all -inf
     (_, lse), (_, meant) = result_and_meaning(stood_in["fa4.attention"], (q, k, v, *rest))
     torch.testing.assert_close(lse, meant, equal_nan=True)
-    assert lse.isnan().sum() == 1
+    assert lse.isnan().sum() == 1 and lse[0, 3, 0] == -torch.inf
 
 
 def test_fa4_is_given_no_lse_that_nobody_asked_for(stood_in: Peers, monkeypatch: pytest.MonkeyPatch):
@@ -92,7 +94,7 @@ def test_fa4_is_given_no_lse_that_nobody_asked_for(stood_in: Peers, monkeypatch:
 
 @pytest.mark.parametrize(("q_len", "layout"), [(1, "contiguous"), (1, "bshd"), (3, "bshd")])
 def test_fa4s_decode_means_the_contract_where_no_nan_lies_past_a_length(stood_in: Peers, q_len: int, layout: str):
-    op, kernel = current().op("attention_decode"), stood_in["fa4.attention_decode"]
-    workload = op.workload(Point((3, 4, 2, q_len, 1024, 64, 0), "bfloat16", layout), "cpu")
-    result = check_workload(op, kernel, built(op, kernel, workload), workload, device=torch.device("cpu"))
-    assert result.ok, result.reason
+    q, k, v, lengths, table, scale = inputs("attention_decode", (3, 4, 2, q_len, 1024, 64, 0), layout=layout)
+    lengths.copy_(torch.tensor([1024, 7, 300]))
+    got, meant = result_and_meaning(stood_in["fa4.attention_decode"], (q, k, v, lengths, table, scale))
+    torch.testing.assert_close(got.float(), meant, **HALF)
