@@ -1,4 +1,4 @@
-"""The two example plugins that bring other people's kernels, on the path but not installed, and without what they depend on."""
+"""The example plugins that bring other people's kernels, on the path but not installed, and without what they depend on."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ import pytest
 
 from kernelyard.registry.kernel import Kernel
 from kernelyard.registry.lazy import load
+from tests.peers import stand_ins
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
-PLUGINS = ("liger", "quack")
+PLUGINS = ("liger", "quack", "fa4")
 
 
 @pytest.fixture
@@ -21,5 +22,13 @@ def peers(monkeypatch: pytest.MonkeyPatch) -> Iterator[Mapping[str, Kernel]]:
     for plugin in PLUGINS:
         monkeypatch.syspath_prepend(EXAMPLES / f"kernelyard-{plugin}")
     yield {kernel.name: kernel for plugin in PLUGINS for kernel in load(f"kernelyard_{plugin}:KERNELS")}
-    for name in [name for name in sys.modules if name.partition(".")[0] in ("kernelyard_liger", "kernelyard_quack")]:
+    for name in [name for name in sys.modules if name.partition(".")[0] in {f"kernelyard_{plugin}" for plugin in PLUGINS}]:
         del sys.modules[name]
+
+
+@pytest.fixture
+def stood_in(peers: Mapping[str, Kernel], monkeypatch: pytest.MonkeyPatch) -> Mapping[str, Kernel]:
+    """The kernels, with stand-ins for what they call."""
+    for name, module in stand_ins.modules().items():
+        monkeypatch.setitem(sys.modules, name, module)
+    return peers

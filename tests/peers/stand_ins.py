@@ -1,4 +1,5 @@
 """The functions of Liger 0.8.5 and quack 0.6.5 that the example plugins call, with their signatures and what they mean, in plain torch.
+Those that multiply matrices, FlashAttention-4's among them, are in `stand_ins_products`.
 
 They show that a plugin calls what it means to call: argument orders, views, what is returned and what is written. What the real ones
 compute is for `kernelyard check` on a GPU.
@@ -15,6 +16,7 @@ from torch import Tensor
 from torch.nn.functional import silu
 
 from kernelyard.registry.registry import current
+from tests.peers import stand_ins_products
 
 GEMMA = 1
 
@@ -173,7 +175,7 @@ def _rotary_fwd_out(
 
 
 def modules() -> dict[str, SimpleNamespace]:
-    """Both packages by module name, as far as the plugins import them."""
+    """The packages by module name, as far as the plugins import them."""
     norm = {"rms_norm_forward": rms_norm_forward, "rms_norm_backward": rms_norm_backward}
     added = {"fused_add_rms_norm_forward": fused_add_rms_norm_forward, "fused_add_rms_norm_backward": fused_add_rms_norm_backward}
     gated: list[Callable[..., Any]] = [swiglu_forward, swiglu_backward, swiglu_fused_gate_up_forward, swiglu_fused_gate_up_backward]
@@ -192,6 +194,7 @@ def modules() -> dict[str, SimpleNamespace]:
         "quack.rmsnorm_config": _module({"get_sm_count": lambda cols, device: 3}),
         "quack.softmax": _module({"_softmax_fwd": _softmax_fwd, "_softmax_backward": _softmax_backward}),
         "quack.rotary": _module({"_rotary_fwd_out": _rotary_fwd_out}),
+        **stand_ins_products.modules(),
     }
 
 

@@ -19,23 +19,16 @@ from kernelyard.registry.op import Op, Point
 from kernelyard.registry.registry import current
 from kernelyard.registry.spec import Workload
 from kernelyard.verify.oracle import check_workload
-from tests.peers import stand_ins
 
 Peers = Mapping[str, Kernel]
 QUACKS = ("rmsnorm", "rmsnorm_backward", "add_rmsnorm", "add_rmsnorm_backward", "softmax_backward", "rope")
-NAMES = [*(f"quack.{op}" for op in QUACKS), *(f"liger.{op}" for op in (*QUACKS, "swiglu", "swiglu_backward"))]
-
-
-@pytest.fixture
-def stood_in(peers: Peers, monkeypatch: pytest.MonkeyPatch) -> Peers:
-    """The kernels, with stand-ins for what they call."""
-    for name, module in stand_ins.modules().items():
-        monkeypatch.setitem(sys.modules, name, module)
-    return peers
+LIGERS = (*QUACKS, "swiglu", "swiglu_backward")
+NAMES = [*(f"quack.{op}" for op in (*QUACKS, "matmul")), *(f"liger.{op}" for op in LIGERS), "fa4.attention"]
 
 
 def built(op: Op, kernel: Kernel, workload: Workload) -> Executable:
-    executable = load(f"kernelyard_{kernel.backend}.build:builder").build(op, kernel, workload, {})
+    config = kernel.space.default_for(workload)
+    executable = load(f"kernelyard_{kernel.backend}.build:builder").build(op, kernel, workload, config)
     assert isinstance(executable, Executable)
     return executable
 

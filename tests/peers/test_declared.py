@@ -14,13 +14,17 @@ import pytest
 
 from kernelyard.registry.kernel import Kernel
 from kernelyard.registry.lazy import load
-from kernelyard.registry.matrix import ABSENT
+from kernelyard.registry.matrix import ABSENT, GIVEN
 from kernelyard.registry.op import Point
 from kernelyard.registry.registry import current
 from kernelyard.registry.spec import YES, Answer, Scalar, TensorSpec, Workload, no
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
-PACKAGES = {"liger": ("liger_kernel", "liger-kernel", "0.8.5"), "quack": ("quack", "quack-kernels", "0.6.5")}
+PACKAGES = {
+    "liger": ("liger_kernel", "liger-kernel", "0.8.5"),
+    "quack": ("quack", "quack-kernels", "0.6.5"),
+    "fa4": ("flash_attn", "flash-attn-4", "4.0.0b36"),
+}
 Peers = Mapping[str, Kernel]
 
 
@@ -28,7 +32,8 @@ def test_they_are_listed_and_say_what_is_missing(home: Path):
     """`list` neither fails nor imports torch where nothing of theirs is installed."""
     folders = [str(EXAMPLES / f"kernelyard-{name}") for name in PACKAGES]
     path = os.pathsep.join(filter(None, (*folders, os.environ.get("PYTHONPATH"))))
-    environment = {**os.environ, "PYTHONPATH": path, "KERNELYARD_EXTRA_PLUGINS": "kernelyard_liger:plugin,kernelyard_quack:plugin"}
+    plugins = ",".join(f"kernelyard_{name}:plugin" for name in PACKAGES)
+    environment = {**os.environ, "PYTHONPATH": path, "KERNELYARD_EXTRA_PLUGINS": plugins}
     command = [sys.executable, "-m", "kernelyard", "list", "--json", "--device", "cpu"]
     ran = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
     assert ran.returncode == 0, ran.stderr
@@ -44,6 +49,8 @@ def test_every_kernel_is_named_after_its_op_and_waits_to_be_chosen(peers: Peers)
     assert all(kernel.priority < 0 for kernel in peers.values())
     assert ops["swiglu"] == {"liger.swiglu"}
     assert ops["rmsnorm"] == {"liger.rmsnorm", "quack.rmsnorm"}
+    assert ops["matmul"] == {"quack.matmul"}
+    assert ops["attention"] == {"fa4.attention"}
 
 
 def workload(op: str, dims: tuple[int, ...], dtype: str, layout: str, statics: tuple[tuple[str, Scalar], ...]) -> Workload:
@@ -81,6 +88,33 @@ CASES = (
     ("quack.softmax_backward", (7, 1002), "bfloat16", "contiguous", (), "multiple of 16"),
     ("quack.rope", (7, 3, 64), "bfloat16", "contiguous", (("style", "interleaved"),), ""),
     ("quack.rope", (7, 3, 130), "bfloat16", "contiguous", (), "multiple of 8"),
+    ("quack.matmul", (1, 4096, 4096, 4096), "bfloat16", "contiguous", (), ""),
+    ("quack.matmul", (1, 1, 4096, 4096), "bfloat16", "linear", (), ""),
+    ("quack.matmul", (1, 127, 4096, 4096), "float16", "contiguous", (("bias", GIVEN), ("residual", GIVEN)), ""),
+    ("quack.matmul", (3, 16, 128, 64), "bfloat16", "both_transposed", (), ""),
+    ("quack.matmul", (1, 17, 128, 64), "bfloat16", "a_transposed", (), "the strides of a are (1, 17)"),
+    ("quack.matmul", (1, 16, 128, 64), "bfloat16", "gapped", (), "the strides of a are (67, 1)"),
+    ("quack.matmul", (1, 16, 128, 64), "bfloat16", "offset", (), "a must start at a multiple of 16 bytes"),
+    ("quack.matmul", (1, 4097, 4095, 4096), "bfloat16", "contiguous", (), "n is 4095"),
+    ("quack.matmul", (1, 4096, 4096, 4095), "bfloat16", "linear", (), "the strides of a are (4095, 1)"),
+    ("quack.matmul", (1, 16, 64, 0), "bfloat16", "contiguous", (), "k is 0, the least is 1"),
+    ("quack.matmul", (1, 16, 64, 64), "float32", "contiguous", (("precision", "tf32"),), "not float32"),
+    ("quack.matmul", (1, 16, 64, 64), "bfloat16", "contiguous", (("activation", "gelu"), ("bias", GIVEN)), ""),
+    ("quack.matmul", (1, 16, 64, 64), "bfloat16", "contiguous", (("activation", "silu"), ("residual", GIVEN)), "adds it before"),
+    ("quack.matmul", (1, 16, 64, 64), "bfloat16", "contiguous", (("activation", "relu"),), "relu of NaN is 0"),
+    ("quack.matmul", (1, 16, 64, 64), "bfloat16", "contiguous", (("activation", "gelu_tanh"),), "tanh.approx.f32"),
+    ("fa4.attention", (2, 32, 8, 4096, 4096, 128), "bfloat16", "contiguous", (("causal", True),), ""),
+    ("fa4.attention", (2, 5, 1, 17, 70, 72), "float16", "bshd", (("return_lse", True),), ""),
+    ("fa4.attention", (1, 2, 1, 300, 7, 64), "bfloat16", "contiguous", (), ""),
+    ("fa4.attention", (1, 2, 1, 300, 7, 64), "bfloat16", "contiguous", (("causal", True),), "300 queries and 7 keys"),
+    ("fa4.attention", (1, 2, 1, 65, 65, 64), "float32", "contiguous", (), "not float32"),
+    ("fa4.attention", (1, 2, 1, 65, 65, 68), "bfloat16", "contiguous", (), "head_dim is 68"),
+    ("fa4.attention", (1, 2, 1, 65, 65, 264), "bfloat16", "contiguous", (), "the most is 256"),
+    ("fa4.attention", (1, 2, 1, 65, 65, 64), "bfloat16", "offset", (), "q must start at a multiple of 16 bytes"),
+    ("fa4.attention", (2, 2, 1, 65, 0, 64), "bfloat16", "contiguous", (), "kv_len is 0, the least is 1"),
+    ("fa4.attention_decode", (16, 32, 8, 1, 4096, 128, 0), "bfloat16", "contiguous", (), "a NaN past a length"),
+    ("fa4.attention_decode", (16, 32, 8, 1, 4096, 128, 64), "bfloat16", "contiguous", (), "a paged cache"),
+    ("fa4.attention_decode", (16, 32, 8, 1, 4096, 132, 0), "bfloat16", "contiguous", (), "head_dim is 132"),
 )
 
 
@@ -108,6 +142,41 @@ def test_a_weight_that_quack_would_want_at_32_bytes_is_refused(peers: Peers):
     assert peers["quack.rmsnorm"].support.fits(Workload("rmsnorm", (("x", rows), ("w", w)), statics, "cuda", dims))
 
 
+def test_a_bias_or_residual_that_starts_anywhere_is_refused(peers: Peers):
+    half = {"a": TensorSpec((16, 64), "bfloat16"), "b": TensorSpec((64, 64), "bfloat16")}
+    given = {"bias": TensorSpec((64,), "bfloat16"), "residual": TensorSpec((16, 64), "bfloat16")}
+    statics, dims = (("activation", "none"), ("precision", "ieee")), (("batch", 1), ("m", 16), ("n", 64), ("k", 64))
+
+    def answer(**changed: TensorSpec) -> Answer:
+        return peers["quack.matmul"].support.fits(Workload("matmul", (*half.items(), *{**given, **changed}.items()), statics, "cuda", dims))
+
+    assert answer()
+    assert "bias must start" in answer(bias=TensorSpec((64,), "bfloat16", aligned=False)).reason
+    assert "strides of bias are (2,)" in answer(bias=TensorSpec((64,), "bfloat16", (2,))).reason
+    assert "strides of residual are (0, 1)" in answer(residual=TensorSpec((16, 64), "bfloat16", (0, 1))).reason
+    assert "residual has 3" in answer(residual=TensorSpec((2, 8, 64), "bfloat16", (1024, 64, 1))).reason
+
+
+def test_heads_that_are_repeated_or_start_anywhere_are_not_fa4s(peers: Peers):
+    q = TensorSpec((1, 2, 65, 64), "bfloat16")
+    statics = (("causal", False), ("return_lse", False))
+    dims = (("batch", 1), ("q_heads", 2), ("kv_heads", 2), ("q_len", 65), ("kv_len", 65), ("head_dim", 64))
+
+    def answer(k: TensorSpec) -> Answer:
+        return peers["fa4.attention"].support.fits(Workload("attention", (("q", q), ("k", k), ("v", q)), statics, "cuda", dims))
+
+    assert answer(TensorSpec((1, 2, 65, 64), "bfloat16", (1, 72, 144, 1)))
+    assert "strides of k" in answer(TensorSpec((1, 2, 65, 64), "bfloat16", (9999, 0, 64, 1))).reason
+    assert "strides of k" in answer(TensorSpec((1, 2, 65, 64), "bfloat16", (9999, 68, 136, 1))).reason
+
+
+def test_only_tiles_that_quack_itself_tries_are_tuned(peers: Peers):
+    space, product = peers["quack.matmul"].space, workload("matmul", (1, 64, 64, 64), "bfloat16", "contiguous", ())
+    assert space.allows(space.default_for(product), product)
+    assert len(list(space.configs(product))) == 4 * (6 + 5)
+    assert not space.allows({**space.default_for(product), "tile_n": 256}, product)
+
+
 def test_angles_in_16_bits_are_not_ligers(peers: Peers):
     table = TensorSpec((1, 32), "bfloat16")
     tensors = (("x", TensorSpec((7, 3, 64), "bfloat16")), ("cos", table), ("sin", table), ("positions", TensorSpec((7,), "int64")))
@@ -128,7 +197,7 @@ def probed(peers: Peers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cal
     def ask(plugin: str, version: str | None, gpu: Answer = YES, device: str = "cuda", metadata: bool = True) -> Answer:
         module, distribution, _ = PACKAGES[plugin]
         probe: Any = load(f"kernelyard_{plugin}.probe:probe")
-        there = {module, "triton", "cutlass", "tvm_ffi"} if version else set()
+        there = {module, "triton", "quack", "cutlass", "tvm_ffi"} if version else set()
         monkeypatch.setattr(f"kernelyard_{plugin}.probe.installed", lambda name: name in there)
         monkeypatch.setattr(f"kernelyard_{plugin}.probe.cuda_ready", lambda: gpu)
         if version and metadata:
@@ -183,6 +252,16 @@ def test_quack_serves_from_hopper_on(probed: Callable[..., Answer], monkeypatch:
     answer = probed("quack", "0.6.5")
     assert bool(answer) is can
     assert can or "sm_80" in answer.reason
+
+
+@pytest.mark.parametrize(("capability", "can"), [("sm_89", False), ("sm_90", True), ("sm_100", False)])
+def test_fa4_serves_on_hopper(probed: Callable[..., Answer], monkeypatch: pytest.MonkeyPatch, capability: str, can: bool):
+    load("kernelyard_fa4.probe:probe")
+    device = type("Device", (), {"capability": capability})
+    monkeypatch.setattr("kernelyard_fa4.probe.identity", lambda kind: device)
+    answer = probed("fa4", "4.0.0b36")
+    assert bool(answer) is can
+    assert can or capability in answer.reason
 
 
 @pytest.mark.parametrize("plugin", PACKAGES)

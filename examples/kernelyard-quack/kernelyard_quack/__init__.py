@@ -1,8 +1,8 @@
-"""quack's kernels as kernels of kernelyard's row ops, under a backend of their own.
+"""quack's kernels as kernels of kernelyard's row ops and of matmul, under a backend of their own.
 
-What stands here is data: `kernelyard list` imports this module and nothing of quack. `support` has the envelopes, `probe` whether
-quack can run here, `build` makes a kernel callable, and one file an op calls quack's own functions. It knows only
-`kernelyard.registry`. All priorities are negative: a kernel of it serves where it is pinned or where tuning chose it.
+What stands here is data: `kernelyard list` imports this module and nothing of quack. `support` and, of matmul, `products` have the
+envelopes, `probe` whether quack can run here, `build` makes a kernel callable, and one file an op calls quack's own functions. It knows
+only `kernelyard.registry`. All priorities are negative: a kernel of it serves where it is pinned or where tuning chose it.
 quack 0.6.5 has no swiglu of its own, only as an epilogue of its matrix products.
 """
 
@@ -11,15 +11,17 @@ from __future__ import annotations
 from kernelyard.registry.backend import Backend
 from kernelyard.registry.discovery import Plugin
 from kernelyard.registry.kernel import Kernel, Support
+from kernelyard.registry.space import ConfigSpace
 from kernelyard.registry.spec import Determinism
-from kernelyard_quack import support
+from kernelyard_quack import products, support
 
 RSTD_FIRST = "rstd is made again by torch first: one more read of x than where quack's own forward saved it"
+NOT_TUNED = ConfigSpace()
 
 
-def _kernel(op: str, file: str, summary: str, envelope: Support) -> Kernel:
+def _kernel(op: str, file: str, summary: str, envelope: Support, space: ConfigSpace = NOT_TUNED) -> Kernel:
     entry = f"kernelyard_quack.{file}:{op}"
-    return Kernel(f"quack.{op}", op, "quack", summary, entry, envelope, priority=-1, determinism=Determinism.RUN_TO_RUN)
+    return Kernel(f"quack.{op}", op, "quack", summary, entry, envelope, space, priority=-1, determinism=Determinism.RUN_TO_RUN)
 
 
 KERNELS = (
@@ -30,6 +32,7 @@ KERNELS = (
     _kernel("softmax", "softmax", "rows through shared memory, read once", support.SOFTMAX),
     _kernel("softmax_backward", "softmax", "rows through shared memory, both tensors read once", support.SOFTMAX_BACKWARD),
     _kernel("rope", "rope", "tiles of tokens and a head; angles are looked up by torch first", support.ROPE),
+    _kernel("matmul", "matmul", "persistent, tiles by TMA, two warpgroups in turns or together", products.MATMUL, products.SPACE),
 )
 
 plugin = Plugin(
