@@ -35,11 +35,16 @@ def items_of(everything: Registry, op: Op, workload: Workload, names: Sequence[s
 
 
 def _candidates(everything: Registry, op: Op, workload: Workload, names: Sequence[str]) -> list[tuple[Kernel, Answer, Config]]:
-    """The kernels asked for beside plain torch, whether each can run, and in which config."""
+    """The kernels asked for beside plain torch, whether each can run, and in which config.
+
+    Plain torch is the op's baseline where that can be timed: the fallback may be many times slower, and is then nobody's other choice.
+    """
     from kernelyard.registry.dispatch import as_pinned
 
     asked = [kernel for kernel in everything.kernels(op.name) if not names or kernel.name in (*names, op.fallback, op.baseline)]
-    return [(kernel, *as_pinned(op, kernel, workload)) for kernel in asked]
+    found = [(kernel, *as_pinned(op, kernel, workload)) for kernel in asked]
+    timed = any(kernel.name == op.baseline and (answer or answer.timed) for kernel, answer, _ in found)
+    return [one for one in found if not (names and timed and one[0].name == op.fallback and op.fallback not in names)]
 
 
 def _prepared(runner: Bench, everything: Registry, op: Op, workload: Workload, names: Sequence[str]) -> tuple[list[Item], dict[str, str]]:

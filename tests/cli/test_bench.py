@@ -36,10 +36,17 @@ def test_energy_is_a_figure_or_the_reason_why_there_is_none(capsys: pytest.Captu
 
 
 def test_a_kernel_that_breaks_the_contract_has_a_time_beside_those_that_keep_it(capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = ["bench", "softmax", "--kernel", "torch.plain", "--shape", "16x256", "--seconds", "0.1", "--device", "cpu", "--json"]
+    kernels = ["--kernel", "torch.plain", "--kernel", "torch.eager"]
+    arguments = ["bench", "softmax", *kernels, "--shape", "16x256", "--seconds", "0.1", "--device", "cpu", "--json"]
     assert run(arguments) == 0
     rows = {row["kernel"]: row for row in json.loads(capsys.readouterr().out)["rows"]}
     assert rows["torch.plain"]["device_time_us"] > 0 and rows["torch.eager"]["device_time_us"] > 0
+
+
+def test_named_kernels_stand_beside_what_a_user_of_torch_would_call(capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["bench", "softmax", "--kernel", "cpp.onepass", "--shape", "16x256", "--seconds", "0.1", "--device", "cpu", "--json"]
+    assert run(arguments) == 0
+    assert {row["kernel"] for row in json.loads(capsys.readouterr().out)["rows"]} == {"cpp.onepass", "torch.plain"}
 
 
 def test_interrupted_it_shows_and_saves_the_workloads_that_had_finished(
