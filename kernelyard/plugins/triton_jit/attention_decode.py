@@ -61,12 +61,12 @@ def split_kernel(
     column = tl.arange(0, HEAD)
     q_row, new = head * group + row // q_len, row % q_len
     real = row < group * q_len
-    q_at = q_ptr + sequence * q_batch + q_row.to(tl.int64) * q_head + new * q_token
+    q_at = q_ptr + sequence * q_batch + q_row.to(tl.int64) * q_head + new.to(tl.int64) * q_token
     q = tl.load(q_at[:, None] + column[None, :], mask=real[:, None] & (column < head_dim)[None, :], other=0.0)
     k_base, v_base = k_ptr + head.to(tl.int64) * k_head, v_ptr + head.to(tl.int64) * v_head
     if BLOCK_SIZE == 0:
-        k_base += sequence * (k_entry * UNIT).to(tl.int64)
-        v_base += sequence * (v_entry * UNIT).to(tl.int64)
+        k_base += sequence * (k_entry.to(tl.int64) * UNIT)
+        v_base += sequence * (v_entry.to(tl.int64) * UNIT)
     last = length - q_len + new
 
     top = tl.full((ROWS,), float("-inf"), tl.float32)
@@ -82,8 +82,8 @@ def split_kernel(
             block = tl.load(table_ptr + sequence * table_row + token // BLOCK_SIZE * table_column, mask=there, other=-1)
             there = there & (block >= 0) & (block < entries)
             wide = tl.where(there, block, 0).to(tl.int64)
-            k_at = k_base + wide * (k_entry * UNIT) + token % BLOCK_SIZE * k_token
-            v_at = v_base + wide * (v_entry * UNIT) + token % BLOCK_SIZE * v_token
+            k_at = k_base + wide * (k_entry.to(tl.int64) * UNIT) + (token % BLOCK_SIZE).to(tl.int64) * k_token
+            v_at = v_base + wide * (v_entry.to(tl.int64) * UNIT) + (token % BLOCK_SIZE).to(tl.int64) * v_token
         inside = there[:, None] & (column < head_dim)[None, :]
         k = tl.load(k_at[:, None] + column[None, :], mask=inside, other=0.0, eviction_policy=LOAD)
         v = tl.load(v_at[:, None] + column[None, :], mask=inside, other=0.0, eviction_policy=LOAD)
