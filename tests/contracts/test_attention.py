@@ -63,7 +63,9 @@ def test_a_query_that_sees_no_key_gives_zeros_and_no_mass() -> None:
 def test_a_logarithm_is_returned_where_asked() -> None:
     q, k, v = (heads(1, 2, 5, 8, dtype=torch.bfloat16) for _ in "qkv")
     (out, none), (same, lse) = ops.attention(q, k, v), ops.attention(q, k, v, return_lse=True)
-    assert none.shape == (0,) and none.dtype == lse.dtype == torch.float32 and lse.shape == (1, 2, 5) and torch.equal(out, same)
+    assert none.shape == (0,) and none.dtype == lse.dtype == torch.float32 and lse.shape == (1, 2, 5)
+    torch.testing.assert_close(out, same, rtol=0.016, atol=0.01)  # another kernel may serve, which rounds its weights
+    torch.testing.assert_close(lse, torch.logsumexp(q.float() @ k.float().mT * 8**-0.5, -1))
 
 
 @pytest.mark.parametrize(
