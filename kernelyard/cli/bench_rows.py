@@ -44,7 +44,8 @@ def _candidates(everything: Registry, op: Op, workload: Workload, names: Sequenc
     asked = [kernel for kernel in everything.kernels(op.name) if not names or kernel.name in (*names, op.fallback, op.baseline)]
     found = [(kernel, *as_pinned(op, kernel, workload)) for kernel in asked]
     timed = any(kernel.name == op.baseline and (answer or answer.timed) for kernel, answer, _ in found)
-    return [one for one in found if not (names and timed and one[0].name == op.fallback and op.fallback not in names)]
+    plain = (op.baseline,) if timed else (op.baseline, op.fallback)
+    return [one for one in found if not names or one[0].name in (*names, *plain)]
 
 
 def _prepared(runner: Bench, everything: Registry, op: Op, workload: Workload, names: Sequence[str]) -> tuple[list[Item], dict[str, str]]:

@@ -105,6 +105,24 @@ def writing(op: Op, into: Callable[..., None], resources: Mapping[str, int] | No
     return Executable(call, into, resources or {})
 
 
+def aligned(into: Callable[..., None]) -> Callable[..., None]:
+    """The same, by way of tensors of our own where an output does not start at a multiple of 16 bytes, which many libraries refuse."""
+
+    def guarded(outputs: tuple[Any, ...], *args: Any) -> None:
+        for output in outputs:
+            if output.data_ptr() % 16:
+                break
+        else:
+            into(outputs, *args)
+            return
+        own = tuple(output.new_empty(output.shape) for output in outputs)
+        into(own, *args)
+        for output, result in zip(outputs, own, strict=True):
+            output.copy_(result)
+
+    return guarded
+
+
 @dataclass(frozen=True)
 class NativeSource:
     """C++ or CUDA C++ for one kernel, as its entry returns it.

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from importlib import metadata
-from typing import Any
 
 import torch
-from torch import Tensor
 
-from kernelyard.registry.backend import Executable, writing
+from kernelyard.registry.backend import Executable, aligned, writing
 from kernelyard.registry.kernel import Kernel
 from kernelyard.registry.lazy import load
 from kernelyard.registry.op import Op
@@ -26,28 +24,13 @@ class QuackBuilder:
         return {name: metadata.version(name) for name in ("quack-kernels", "nvidia-cutlass-dsl", "torch")}
 
     def build(self, op: Op, kernel: Kernel, workload: Workload, config: Config) -> Executable:
-        """Compiled by a first call with inputs of the op's own: what the DSL refuses is then a failed build and no failed call."""
+        """Compiled by a first call with inputs of the op's own: what the DSL refuses is then a failed build and no failed call.
+
+        quack refuses results that do not start at a multiple of 16 bytes.
+        """
         built = writing(op, aligned(load(kernel.entry)(workload, config)))
         built.call(*op.inputs(workload, torch.Generator(workload.device)))
         return built
-
-
-def aligned(into: Into) -> Into:
-    """The same, by way of tensors of our own where an output does not start at a multiple of 16 bytes: quack refuses that."""
-
-    def guarded(outputs: tuple[Tensor, ...], *args: Any) -> None:
-        for output in outputs:
-            if output.data_ptr() % 16:
-                break
-        else:
-            into(outputs, *args)
-            return
-        own = tuple(torch.empty_like(output) for output in outputs)
-        into(own, *args)
-        for output, result in zip(outputs, own, strict=True):
-            output.copy_(result)
-
-    return guarded
 
 
 builder = QuackBuilder()

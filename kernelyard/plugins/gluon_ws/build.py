@@ -10,7 +10,6 @@ from typing import Any
 import torch
 
 from kernelyard.errors import BuildFailed
-from kernelyard.plugins.native.bound import bound
 from kernelyard.registry.backend import Executable, TritonLaunch, writing
 from kernelyard.registry.kernel import Kernel
 from kernelyard.registry.lazy import load
@@ -43,9 +42,8 @@ class GluonBuilder:
             "programs": math.prod(launch.grid), "warps": int(handle.metadata.num_warps),
         }  # fmt: skip
         anyhow = through_handle(launch, handle)
-        if (way := through_cpp(launch, handle, anyhow)) is None:
-            return writing(op, anyhow, resources)
-        return bound(op, workload, way.go, way.arguments, writing(op, way.into, resources), answers=True)
+        direct = through_cpp(launch, handle, anyhow)
+        return direct.executable(op, workload, resources) if direct else writing(op, anyhow, resources)
 
     def compile_for(self, op: Op, kernel: Kernel, workload: Workload, config: Config, target: str) -> Mapping[str, int]:
         """Registers and local bytes a thread, shared bytes; compiled without a GPU."""

@@ -231,7 +231,7 @@ bool constant(PyObject* value, TVMFFIAny* into) {
   return !PyErr_Occurred();
 }
 
-// bind(handle, answers, arguments, items, likes, outputs, *objects): see `bound.py`, the only caller.
+// bind(handle, answers, arguments, items, likes, outputs, objects): see `bound.py`, the only caller.
 PyObject* bind(PyObject*, PyObject* args) {
   unsigned long long handle;
   int answers;

@@ -13,7 +13,7 @@ import functools
 import importlib.util
 import sys
 import sysconfig
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from enum import IntEnum
 from importlib.machinery import ExtensionFileLoader
 from pathlib import Path
@@ -26,7 +26,7 @@ from kernelyard.plugins.native.build import Recipe, artefact
 from kernelyard.plugins.native.tools import compiler_version, cxx
 from kernelyard.registry.backend import Executable, NativeSource
 from kernelyard.registry.op import Op
-from kernelyard.registry.spec import Workload
+from kernelyard.registry.spec import TensorSpec, Workload
 
 SOURCE = NativeSource(("bound.cpp",), "bind", lambda outputs, *args: args)
 MOST = 31
@@ -89,7 +89,7 @@ class _Number(_StandIn):
 
 def order(op: Op, workload: Workload, arguments: Callable[..., tuple[Any, ...]]) -> tuple[Entry, ...] | None:
     """What a function is handed: outputs and arguments by their places, and constants. None where arguments are computed with."""
-    outputs, given = tuple(_StandIn() for _ in range(op.returns)), tuple(_stand_ins(op, workload))
+    outputs, given = tuple(_StandIn() for _ in range(op.returns)), _given(op, workload, lambda name: _StandIn(), _Number)
     try:
         handed = arguments(outputs, *given)
     except Exception:  # whatever an author's code does with a thing that it takes for a tensor
@@ -102,14 +102,6 @@ def order(op: Op, workload: Workload, arguments: Callable[..., tuple[Any, ...]])
             places[id(float(one))] = (From.ARGUMENT, i)
     items = [places.get(id(one)) or _constant(one) for one in handed]
     return None if None in items else tuple(item for item in items if item is not None)
-
-
-def _stand_ins(op: Op, workload: Workload) -> Sequence[Any]:
-    known = dict(workload.statics)
-    return [
-        (_StandIn() if workload.has(a.name) else None) if a.tensor else known[a.name] if a.name in known else _Number()
-        for a in op.arguments
-    ]  # fmt: skip
 
 
 def _constant(value: Any) -> Entry | None:
@@ -128,10 +120,17 @@ def takes(op: Op, workload: Workload) -> tuple[Entry, ...]:
     )  # fmt: skip
 
 
+def _given(op: Op, workload: Workload, tensor: Callable[[str], Any], number: Callable[[], Any]) -> tuple[Any, ...]:
+    """Arguments of such a call, its tensors and numbers by these."""
+    kinds = zip(op.arguments, takes(op, workload), strict=True)
+    return tuple(
+        tensor(a.name) if kind == Takes.TENSOR else number() if kind == Takes.NUMBER else value for a, (kind, value) in kinds
+    )  # fmt: skip
+
+
 def likes(op: Op, workload: Workload) -> tuple[int, ...]:
     """For each output the place of an argument of its shape and dtype; empty where one has none, and the contract's function allocates."""
-    given = [_meta(workload, a.name) if a.tensor else dict(workload.statics).get(a.name, a.default) for a in op.arguments]
-    given = [1.0 if value is None and not a.tensor else value for a, value in zip(op.arguments, given, strict=True)]
+    given = _given(op, workload, lambda name: _meta(workload[name]), lambda: 1.0)
     tensors = [(i, value) for i, value in enumerate(given) if isinstance(value, torch.Tensor)]
     places = []
     for output in op.empty(*given):
@@ -140,10 +139,7 @@ def likes(op: Op, workload: Workload) -> tuple[int, ...]:
     return () if -1 in places else tuple(places)
 
 
-def _meta(workload: Workload, name: str) -> torch.Tensor | None:
-    if not workload.has(name):
-        return None
-    spec = workload[name]
+def _meta(spec: TensorSpec) -> torch.Tensor:
     return torch.empty_strided(spec.shape, spec.strides, dtype=getattr(torch, spec.dtype), device="meta")
 
 

@@ -13,7 +13,6 @@ from typing import Any
 import torch
 
 from kernelyard.errors import BuildFailed
-from kernelyard.plugins.native.bound import bound
 from kernelyard.plugins.triton_jit.direct import Direct, through_cpp
 from kernelyard.plugins.triton_jit.landing import landed
 from kernelyard.registry.backend import Descriptor, Executable, TritonLaunch, writing
@@ -43,11 +42,10 @@ class TritonBuilder:
             return writing(op, with_workspace(first.workspace, _quietly(_in_order([through_launcher(one, {}) for one in launches]))))
         built = [_compiled(op, first, one, workload) for one in launches]
         resources = {name: max(one[name] for _, one in built) for name in built[0][1]} if built else {}
+        if len(built) == 1 and not first.workspace and isinstance(only := built[0][0], Direct):
+            return only.executable(op, workload, resources)
         intos = [way.into if isinstance(way, Direct) else way for way, _ in built]
-        slow = writing(op, with_workspace(first.workspace, _in_order(intos)), resources)
-        if len(built) != 1 or first.workspace or not isinstance(way := built[0][0], Direct):
-            return slow
-        return bound(op, workload, way.go, way.arguments, slow, answers=True)
+        return writing(op, with_workspace(first.workspace, _in_order(intos)), resources)
 
     def trace(self, op: Op, kernel: Kernel, workload: Workload, config: Config, args: tuple[Any, ...]) -> Trace:
         """Every memory access through Triton's interpreter, on any machine; see `trace`."""

@@ -7,7 +7,7 @@ A kernel in CUDA C++ that tvm_ffi calls costs 4.3; this is the same call with Tr
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -16,9 +16,12 @@ from typing import Any
 import torch
 
 from kernelyard.errors import BuildFailed
+from kernelyard.plugins.native.bound import bound
 from kernelyard.plugins.native.build import Recipe, build_native
 from kernelyard.plugins.native.tools import compiler_version, cxx
-from kernelyard.registry.backend import Descriptor, NativeSource, TritonLaunch
+from kernelyard.registry.backend import Descriptor, Executable, NativeSource, TritonLaunch, writing
+from kernelyard.registry.op import Op
+from kernelyard.registry.spec import Workload
 
 Into = Callable[..., None]
 SOURCE = NativeSource(("launcher.cpp",), "bound", lambda outputs, *args: args)
@@ -34,6 +37,10 @@ class Direct:
     go: Any
     arguments: Callable[..., tuple[Any, ...]]
     into: Into
+
+    def executable(self, op: Op, workload: Workload, resources: Mapping[str, int]) -> Executable:
+        """A kernel that is this one launch."""
+        return bound(op, workload, self.go, self.arguments, writing(op, self.into, resources), answers=True)
 
 
 def through_cpp(launch: TritonLaunch, handle: Any, anyhow: Into) -> Direct | None:
