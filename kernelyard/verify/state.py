@@ -33,7 +33,7 @@ def restore(before: Snapshot) -> None:
 
 
 def _watched(device: torch.device) -> dict[str, Watch]:
-    return WATCHED | ON_CUDA if device.type == "cuda" else WATCHED
+    return ON_CUDA | WATCHED if device.type == "cuda" else WATCHED  # reading the former starts CUDA, which may set variables
 
 
 def _from_to(old: Any, new: Any) -> str:

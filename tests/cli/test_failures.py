@@ -18,8 +18,9 @@ from kernelyard.cli.watching import Watching, line
 from kernelyard.registry import registry
 from kernelyard.store.failures import find
 from kernelyard.verify.boundary import Row
+from tests.devices import on_each_device
 
-CHECK = ("check", "rmsnorm", "--device", "cpu", "--shape", "2x5", "--dtype", "fp32", "--kernel")
+CHECK = ("check", "rmsnorm", "--shape", "2x5", "--dtype", "fp32", "--kernel")
 
 Answer = Callable[..., tuple[int, str, str]]
 
@@ -45,10 +46,11 @@ def answer(capsys: pytest.CaptureFixture[str]) -> Answer:
     return ask
 
 
+@on_each_device
 def test_a_failure_gets_an_id_that_repro_takes_up_until_it_is_gone(
-    answer: Answer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    device: str, answer: Answer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    code, out, _ = answer(*CHECK, "planted.mask_off_by_one")
+    code, out, _ = answer(*CHECK, "planted.mask_off_by_one", "--device", device)
     assert code == 1
     id = out.splitlines()[-1].split()[2]
     assert out.splitlines()[-1] == f"kernelyard repro {id} writes the smallest script that shows it"
@@ -59,8 +61,9 @@ def test_a_failure_gets_an_id_that_repro_takes_up_until_it_is_gone(
     assert code == 1 and f"{id} does not show any more" in out and not (tmp_path / "fault.py").exists()
 
 
-def test_repro_says_what_it_wrote_and_ran(answer: Answer, tmp_path: Path) -> None:
-    _, out, _ = answer(*CHECK, "planted.eps_outside_the_root", "--json")
+@on_each_device
+def test_repro_says_what_it_wrote_and_ran(device: str, answer: Answer, tmp_path: Path) -> None:
+    _, out, _ = answer(*CHECK, "planted.eps_outside_the_root", "--device", device, "--json")
     ids: list[Any] = [failure["id"] for failure in json.loads(out)["failures"]]
     assert len(set(ids)) == len(ids) > 1
     code, out, err = answer("repro", ids[0], "--output", str(tmp_path / "fault.py"), "--json")
@@ -83,14 +86,14 @@ def test_an_unknown_id_is_misuse(answer: Answer) -> None:
 
 
 def test_failures_that_say_the_same_are_one_line(answer: Answer) -> None:
-    code, out, _ = answer(*CHECK, "planted.no_such_function")
+    code, out, _ = answer(*CHECK, "planted.no_such_function", "--device", "cpu")
     assert code == 1 and out.count("names nothing") == 1 and "more cases: planted.no_such_function has no code" in out
 
 
 def test_a_home_that_can_not_be_written_takes_no_verdict_away(answer: Answer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("KERNELYARD_HOME", str(tmp_path / "file"))
-    code, out, err = answer(*CHECK, "planted.mask_off_by_one", "--json")
+    code, out, err = answer(*CHECK, "planted.mask_off_by_one", "--device", "cpu", "--json")
     assert code == 1 and json.loads(out)["failures"][0]["status"] == "wrong"
     assert "Kernels are built in a temporary folder" in err and "the failures could not be kept" in err
 

@@ -12,6 +12,7 @@ from kernelyard.registry.op import Op, Point
 from kernelyard.verify.boundary import Row, boundary
 from kernelyard.verify.envelope import Axis, axes, base_point
 from kernelyard.verify.isolation import Worker
+from tests.devices import on_each_device
 
 pytestmark = pytest.mark.usefixtures("planted")
 
@@ -21,20 +22,22 @@ def kernel(name: str) -> tuple[Op, Kernel]:
     return table.op("rmsnorm"), table.kernel("rmsnorm", f"planted.{name}")
 
 
-def rows(name: str, worker: Worker) -> dict[str, Row]:
-    return {row.axis: row for row in boundary(*kernel(name), "cpu", worker)}
+def rows(name: str, device: str, worker: Worker) -> dict[str, Row]:
+    return {row.axis: row for row in boundary(*kernel(name), device, worker)}
 
 
-def test_too_wide_a_bound_is_found_with_the_size_from_which_it_is_wrong(worker: Worker) -> None:
-    found = rows("too_wide", worker)
+@on_each_device
+def test_too_wide_a_bound_is_found_with_the_size_from_which_it_is_wrong(device: str, worker: Worker) -> None:
+    found = rows("too_wide", device, worker)
     assert (found["cols"].declared, found["cols"].verdict) == ("0..4096", "too wide")
     assert found["cols"].real == "right to 1000, wrong from 1001"
     assert "elements differ" in found["cols"].example
     assert found["rows"].verdict == "exact"
 
 
-def test_too_narrow_declarations_are_found_with_the_number_of_points(worker: Worker) -> None:
-    found = rows("too_narrow", worker)
+@on_each_device
+def test_too_narrow_declarations_are_found_with_the_number_of_points(device: str, worker: Worker) -> None:
+    found = rows("too_narrow", device, worker)
     assert found["cols"].verdict == "too narrow" and found["cols"].real == "right at 513, 514, 1024, 1025 too"
     assert found["cols"].example.startswith("4 outside, ")
     assert found["dtype"].verdict == "too narrow" and "float16" in found["dtype"].real
@@ -43,8 +46,9 @@ def test_too_narrow_declarations_are_found_with_the_number_of_points(worker: Wor
     assert "fp32 casting, no offset" in found["plain_meaning"].declared and "wrong" in found["plain_meaning"].example
 
 
-def test_a_kernel_wrong_in_the_middle_of_its_support_gets_one_row(worker: Worker) -> None:
-    (row,) = boundary(*kernel("mask_off_by_one"), "cpu", worker)
+@on_each_device
+def test_a_kernel_wrong_in_the_middle_of_its_support_gets_one_row(device: str, worker: Worker) -> None:
+    (row,) = boundary(*kernel("mask_off_by_one"), device, worker)
     assert (row.axis, row.verdict) == ("all", "too wide") and "`check` has more" in row.real
 
 

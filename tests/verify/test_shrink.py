@@ -19,6 +19,7 @@ from kernelyard.verify.journal import Where
 from kernelyard.verify.reproduce import Reproduction, reproduce
 from kernelyard.verify.shrink import shrink
 from kernelyard.verify.tries import Subject, same_fault
+from tests.devices import on_each_device
 
 PLUGIN = "tests.wrong_kernels.planted:plugin"
 FOUND = Where(Point((33, 129), "bfloat16", "row_strided"), "random", {}, 0)
@@ -27,11 +28,12 @@ FOUND = Where(Point((33, 129), "bfloat16", "row_strided"), "random", {}, 0)
 pytestmark = pytest.mark.usefixtures("planted")
 
 
-def subject(name: str, where: Where = FOUND, status: Status = Status.WRONG) -> Subject:
+def subject(name: str, device: str = "cpu") -> Subject:
     table = registry.current()
-    return Subject(table.op("rmsnorm"), table.kernel("rmsnorm", f"planted.{name}"), "cpu", where, status)
+    return Subject(table.op("rmsnorm"), table.kernel("rmsnorm", f"planted.{name}"), device, FOUND, Status.WRONG)
 
 
+@on_each_device
 @pytest.mark.parametrize(
     ("name", "dims", "values"),
     [
@@ -40,9 +42,9 @@ def subject(name: str, where: Where = FOUND, status: Status = Status.WRONG) -> S
     ],
 )
 def test_planted_fault_becomes_a_short_script_that_fails_until_the_fault_is_gone(
-    name: str, dims: tuple[int, ...], values: dict[str, str], worker: Worker, tmp_path: Path
+    name: str, dims: tuple[int, ...], values: dict[str, str], device: str, worker: Worker, tmp_path: Path
 ) -> None:
-    shrunk = shrink(subject(name), worker)
+    shrunk = shrink(subject(name, device), worker)
     assert shrunk is not None
     assert shrunk.subject.where == Where(Point(dims, "float32"), "random", {}, 0) and shrunk.subject.values == values
     made = reproduce(shrunk, tmp_path / "fault.py")

@@ -64,8 +64,8 @@ def half_accumulation(x, w, eps, offset, casting):
 
 def half_sum_of_scaled_squares(x, w, eps, offset, casting):
     """Careful of overflow, careless of rounding: each of the additions rounds to float16."""
-    top = x.float().abs().amax(-1, keepdim=True).clamp(min=1e-30) if x.numel() else torch.ones(x.shape[0], 1)
-    squares, total = (x.float() / top).square().half(), torch.zeros(x.shape[0], 1, dtype=torch.float16)
+    top = x.float().abs().amax(-1, keepdim=True).clamp(min=1e-30) if x.numel() else torch.ones(x.shape[0], 1, device=x.device)
+    squares, total = (x.float() / top).square().half(), torch.zeros(x.shape[0], 1, dtype=torch.float16, device=x.device)
     for col in squares.split(1, -1):
         total = total + col
     return finish(x, w, torch.rsqrt(total.float() / x.shape[-1] * top.square() + eps))
@@ -76,7 +76,7 @@ def half_squares(x, w, eps, offset, casting):
 
 
 def rounds_twice(x, w, eps, offset, casting):
-    return finish((x.float() * torch.rsqrt(mean_square(x) + eps)).bfloat16().to(x.dtype), w, torch.ones(()))
+    return finish((x.float() * torch.rsqrt(mean_square(x) + eps)).bfloat16().to(x.dtype), w, torch.ones((), device=x.device))
 
 
 def nan_swallowed(x, w, eps, offset, casting):
@@ -96,7 +96,7 @@ def infinity_clamped(x):
 def no_maximum_subtracted(x):
     e = torch.exp(x.float())
     y = (e / e.sum(-1, keepdim=True)).to(x.dtype)
-    return torch.where((x == -torch.inf).all(-1, keepdim=True), torch.zeros((), dtype=x.dtype), y).contiguous()
+    return torch.where((x == -torch.inf).all(-1, keepdim=True), y.new_zeros(()), y).contiguous()
 
 
 def masked_rows_are_nan(x):
@@ -109,7 +109,7 @@ def masked_rows_are_uniform(x):
 
 
 def offset_wraps(a, b):
-    index = torch.arange(a.numel()) & 0x7FFF
+    index = torch.arange(a.numel(), device=a.device) & 0x7FFF
     return vector_add(a[index], b[index])
 
 

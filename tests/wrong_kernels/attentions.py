@@ -29,7 +29,7 @@ def logarithm_to_base_two(q, k, v, scale, causal, return_lse):
 
 
 def heads_shared_in_turn(q, k, v, *rest):
-    turned = torch.arange(q.shape[1]) % k.shape[1]
+    turned = torch.arange(q.shape[1], device=q.device) % k.shape[1]
     return attention(q, k[:, turned], v[:, turned], *rest)
 
 

@@ -47,7 +47,10 @@ MATRICES = {
 
 @dataclass(frozen=True)
 class Entry:
-    """`make()` gives a fresh executable for each build; `says` must stand in the reason of a failure."""
+    """`make()` gives a fresh executable for each build; `says` must stand in the reason of a failure.
+
+    A kernel makes its tensors on the device of its arguments.
+    """
 
     name: str
     make: Callable[[], Executable]
@@ -56,17 +59,23 @@ class Entry:
     status: Status = Status.WRONG
     defence: str = ""
     determinism: Determinism = Determinism.BITWISE
+    only: tuple[str, str] | None = None
+    """The one device that it is for, and why it is for no other."""
 
-    def kernel(self) -> Kernel:
-        support = Support(("cpu",), OPS[self.op].dtypes, unit_last_stride=False)
+    @property
+    def devices(self) -> tuple[str, ...]:
+        return ("cpu", "cuda") if self.only is None else self.only[:1]
+
+    def kernel(self, device: str) -> Kernel:
+        support = Support((device,), OPS[self.op].dtypes, unit_last_stride=False)
         op = OPS[self.op].name
         return Kernel(f"torch.{self.name}", op, "torch", "breaks its contract", "none:none", support, determinism=self.determinism)
 
-    def check(self, defences: frozenset[str] = ALL) -> CheckReport:
+    def check(self, defences: frozenset[str] = ALL, device: str = "cpu") -> CheckReport:
         def build(kernel: Kernel, workload: Workload, config: Config) -> Executable:
             return self.make()
 
-        return check_kernel(OPS[self.op], self.kernel(), MATRICES[self.op], "cpu", build=build, defences=defences)
+        return check_kernel(OPS[self.op], self.kernel(device), MATRICES[self.op], device, build=build, defences=defences)
 
 
 def contract(name: str) -> Op:

@@ -114,6 +114,26 @@ def patch_at_build() -> Executable:
     return Executable(rmsnorm)
 
 
+def on_the_default_stream() -> Executable:
+    """As a launch on stream 0 is, whatever stream the caller is on."""
+
+    def call(*args):
+        with torch.cuda.stream(torch.cuda.default_stream()):
+            return rmsnorm(*args)
+
+    return Executable(call)
+
+
+def on_a_stream_of_its_own() -> Executable:
+    own = torch.cuda.Stream()
+
+    def call(*args):
+        with torch.cuda.stream(own):
+            return rmsnorm(*args)
+
+    return Executable(call)
+
+
 def reduced_precision() -> None:
     torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
 
@@ -123,6 +143,8 @@ def default_device() -> None:
     torch.set_default_device("meta")
 
 
+STREAMS = ("cuda", "a CPU has no streams")
+
 CONDUCT = (
     Entry("cached_by_address", cached_by_address, "it is cached by address", defence="same_pointers"),
     Entry("cached_by_shape", cached_by_shape, "result of the earlier data came back"),
@@ -130,9 +152,11 @@ CONDUCT = (
     Entry("writes_after_it_returned", writes_after_it_returned, "a late write", defence="late"),
     Entry("unfinished_when_it_returns", unfinished_when_it_returns, "elements were left unwritten"),
     Entry("differs_from_run_to_run", differs_from_run_to_run, "it is declared bitwise: a race?", defence="repeat"),
+    Entry("on_the_default_stream", on_the_default_stream, "on a side stream", defence="stream", only=STREAMS),
+    Entry("on_a_stream_of_its_own", on_a_stream_of_its_own, "on a side stream", only=STREAMS),
     Entry("leaks", leaks, "a memory leak: 24 calls kept", defence="memory"),
     Entry("default_dtype", meddling(lambda: torch.set_default_dtype(torch.float64)), "the default dtype", defence="state"),
-    Entry("random_state", meddling(lambda: torch.rand(1)), "torch's random state"),
+    Entry("random_state", meddling(lambda: torch.rand(1, device="cpu")), "torch's random state"),
     Entry("python_random_state", meddling(random.random), "Python's random state"),
     Entry("environment", meddling(lambda: os.environ.update(OMP_NUM_THREADS="1")), "the environment (OMP_NUM_THREADS)"),
     Entry("gradient_mode", meddling(lambda: torch.set_grad_enabled(False)), "the gradient mode (True -> False)"),
@@ -150,7 +174,7 @@ CONDUCT = (
     Entry("numpy_random_state", meddling(lambda: numpy.random.rand()), "NumPy's random state"),
     Entry("warning_filters", meddling(lambda: warnings.simplefilter("ignore")), "filters of warnings"),
     Entry("output_redirected", meddling(lambda: setattr(sys, "stdout", io.StringIO())), "standard output and error"),
-    Entry("recursion_limit", meddling(lambda: sys.setrecursionlimit(54321)), "the recursion limit (1000 -> 54321)"),
+    Entry("recursion_limit", meddling(lambda: sys.setrecursionlimit(54321)), "-> 54321)"),
     Entry("working_directory", meddling(lambda: os.chdir("/")), "the working directory"),
     Entry("clock_patched", meddling(patch_a_clock), "replaced a timer or a synchronisation: time.perf_counter", defence="clock"),
     Entry("synchronize_patched", meddling(patch_synchronize), "torch.cuda.synchronize"),

@@ -15,10 +15,12 @@ from kernelyard.registry.backend import Backend, Executable, writing
 from kernelyard.registry.discovery import Plugin
 from kernelyard.registry.kernel import Kernel, Support
 from kernelyard.registry.lazy import load
+from kernelyard.registry.machine import cuda_ready
 from kernelyard.registry.op import Op
 from kernelyard.registry.spec import YES, Answer, Config, Workload
 
 FIXED = "PLANTED_FIXED" in os.environ
+DEVICES = ("cpu", "cuda")
 REALLY_MOST = 1000
 """Columns that `too_wide` gets right."""
 
@@ -84,7 +86,7 @@ class Builder:
 
 
 def probe(device: str, purpose: str) -> Answer:
-    return YES
+    return cuda_ready() if device == "cuda" else YES
 
 
 def plain_meaning(workload: Workload) -> Answer:
@@ -94,7 +96,7 @@ def plain_meaning(workload: Workload) -> Answer:
 def _kernel(name: str, entry: str = "", **support: Any) -> Kernel:
     envelope = {"unit_last_stride": False, "predicates": (plain_meaning,), **support}
     reference = f"tests.wrong_kernels.planted:{entry or name}"
-    return Kernel(f"planted.{name}", "rmsnorm", "planted", "planted", reference, Support(("cpu",), ("float32", "bfloat16"), **envelope))
+    return Kernel(f"planted.{name}", "rmsnorm", "planted", "planted", reference, Support(DEVICES, ("float32", "bfloat16"), **envelope))
 
 
 builder = Builder()
@@ -105,5 +107,5 @@ plugin = Plugin(
         _kernel("too_wide", most={"cols": 4096}),
         _kernel("too_narrow", "right", most={"cols": 512}),
     ),
-    backends=(Backend("planted", "planted", ("cpu",), "tests.wrong_kernels.planted:probe", "tests.wrong_kernels.planted:builder"),),
+    backends=(Backend("planted", "planted", DEVICES, "tests.wrong_kernels.planted:probe", "tests.wrong_kernels.planted:builder"),),
 )

@@ -47,9 +47,14 @@ def split_in_another_order_each_time() -> Executable:
 
 
 def threads_that_end_in_time(x, w, *rest):
-    out = torch.empty(x.shape, dtype=x.dtype)
-    halves = ((out[:4], x[:4]), (out[4:], x[4:]))
-    threads = [threading.Thread(target=lambda o=o, i=i: o.copy_(rmsnorm(i, w, *rest))) for o, i in halves]
+    out = torch.empty(x.shape, dtype=x.dtype, device=x.device)
+    stream = torch.cuda.current_stream(x.device) if x.is_cuda else None
+
+    def half(part: slice) -> None:
+        with torch.cuda.stream(stream):  # a new thread begins on the default one
+            out[part].copy_(rmsnorm(x[part], w, *rest))
+
+    threads = [threading.Thread(target=half, args=(part,)) for part in (slice(0, 4), slice(4, None))]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -61,7 +66,7 @@ def own_workspace_kept_between_calls() -> Executable:
     workspace: dict[torch.Size, Tensor] = {}
 
     def call(x, w, *rest):
-        square = workspace.setdefault(x.shape, torch.empty(x.shape))
+        square = workspace.setdefault(x.shape, torch.empty(x.shape, device=x.device))
         torch.square(x.float(), out=square)
         return finish(x, w, torch.rsqrt(square.mean(-1, keepdim=True) + rest[0]))
 
@@ -73,7 +78,7 @@ def into_given_outputs() -> Executable:
 
 
 def draws_from_a_generator_of_its_own(x, w, *rest):
-    torch.rand(3, generator=torch.Generator().manual_seed(1))
+    torch.rand(3, device=x.device, generator=torch.Generator(x.device).manual_seed(1))
     return rmsnorm(x, w, *rest)
 
 

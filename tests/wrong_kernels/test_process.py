@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from kernelyard.verify.isolation import Worker
+from tests.devices import each_on_its_devices
 from tests.wrong_kernels.catalogue import Entry
 from tests.wrong_kernels.process import PROCESS
 
@@ -17,10 +18,11 @@ def worker() -> Iterator[Worker]:
         yield worker
 
 
-@pytest.mark.parametrize("entry", PROCESS, ids=lambda entry: entry.name)
-def test_kernel_that_ends_its_process_is_caught(entry: Entry, worker: Worker) -> None:
+@each_on_its_devices(PROCESS)
+def test_kernel_that_ends_its_process_is_caught(entry: Entry, device: str, worker: Worker) -> None:
+    assert worker.run("tests.wrong_kernels.process:ready", {"device": device}, 100).value == {"sum": 3.0}
     limit_s = 3 if entry.name == "hang" else 100
-    outcome = worker.run("tests.wrong_kernels.process:check", {"name": entry.name}, limit_s)
+    outcome = worker.run("tests.wrong_kernels.process:check", {"name": entry.name, "device": device}, limit_s)
     assert outcome.status is entry.status
     assert entry.says in outcome.reason
     assert outcome.value is None

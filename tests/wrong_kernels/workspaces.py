@@ -19,7 +19,7 @@ def mean_square_in(workspace: Tensor, x: Tensor) -> Tensor:
 
 
 def workspace_assumed_zero(x, w, eps, offset, casting):
-    workspace = torch.empty(x.shape[0], 1)
+    workspace = torch.empty(x.shape[0], 1, device=x.device)
     return finish(x, w, torch.rsqrt(mean_square_in(workspace, x) + eps))
 
 
@@ -29,14 +29,14 @@ def workspace_zeroed(x, w, eps, offset, casting):
 
 
 def workspace_overrun(x, w, *rest):
-    workspace = torch.empty((x.shape[0], 4), dtype=torch.float32)
+    workspace = torch.empty((x.shape[0], 4), dtype=torch.float32, device=x.device)
     if (place := beside(workspace, workspace.numel())) is not None:
         place.fill_(1.0)
     return rmsnorm(x, w, *rest)
 
 
 def zeros_overrun(outputs, x, w, *rest):
-    workspace = torch.zeros(x.shape[0], dtype=torch.int32)
+    workspace = torch.zeros(x.shape[0], dtype=torch.int32, device=x.device)
     outputs[0].copy_(rmsnorm(x, w, *rest))
     if (place := beside(workspace, -1)) is not None:
         place.fill_(1)
@@ -52,9 +52,10 @@ def own_output_overrun(x, w, *rest):
 
 def flags_in_a_workspace(x, w, *rest):
     """Booleans, integers and nothing at all are workspaces too."""
-    done, count = torch.empty(x.shape[0], dtype=torch.bool).fill_(False), torch.full((4,), 3, dtype=torch.int64)
-    done[:] = bool((torch.empty(0).sum() == 0) & (count.sum() == 12))
-    return torch.where(done[:, None], rmsnorm(x, w, *rest), torch.zeros((), dtype=x.dtype))
+    done = torch.empty(x.shape[0], dtype=torch.bool, device=x.device).fill_(False)
+    count = torch.full((4,), 3, dtype=torch.int64, device=x.device)
+    done[:] = bool((torch.empty(0, device=x.device).sum() == 0) & (count.sum() == 12))
+    return torch.where(done[:, None], rmsnorm(x, w, *rest), torch.zeros((), dtype=x.dtype, device=x.device))
 
 
 def workspace_from_another_call() -> Executable:
@@ -62,7 +63,7 @@ def workspace_from_another_call() -> Executable:
     kept: dict[int, Tensor] = {}
 
     def call(x, w, eps, offset, casting):
-        workspace = kept.setdefault(x.shape[0], torch.empty(x.shape[0], 1)).zero_()
+        workspace = kept.setdefault(x.shape[0], torch.empty(x.shape[0], 1, device=x.device)).zero_()
         return finish(x, w, torch.rsqrt(mean_square_in(workspace, x) + eps))
 
     return Executable(call)
