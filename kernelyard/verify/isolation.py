@@ -27,6 +27,9 @@ from kernelyard.registry.spec import Status
 LOG_BYTES = 64 * 1024
 """Of what a job prints; a compiler's errors fit, a flood does not."""
 
+MOST_ENDING_S = 30
+"""For a process that is going: its pipes close before the driver has taken down its CUDA context, which may take seconds."""
+
 IMPORT_LIMIT_S = 180.0
 """For importing the job's module, torch with it: 3 s on an idle machine, once more than 60 s on a crowded one."""
 
@@ -115,8 +118,7 @@ class Worker:
         """No reply came: the child hangs or is dead."""
         hangs = not child.ended
         if not hangs:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                child.process.wait(1)
+            _wait(child.process)
         code = child.process.poll()
         self.close()
         if hangs:
@@ -215,6 +217,23 @@ class _Child:
         self._selector.close()
         for descriptor in (self._request, self._reply, self._output, self._lifeline):
             os.close(descriptor)
+
+
+def _wait(process: subprocess.Popen[bytes]) -> None:
+    """Until it has ended, or is seen to live on without its pipes."""
+    for _ in range(MOST_ENDING_S):
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(1)
+        if process.returncode is not None or not ending(process.pid):
+            return
+
+
+def ending(pid: int) -> bool:
+    """Whether the system is taking the process down: it has no memory any more. Linux alone tells."""
+    try:
+        return Path(f"/proc/{pid}/statm").read_text().startswith("0 ")
+    except OSError:
+        return False
 
 
 def _death(code: int | None) -> str:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from kernelyard.registry.spec import Status
-from kernelyard.verify.isolation import LOG_BYTES, Outcome, Worker
+from kernelyard.verify.isolation import LOG_BYTES, Outcome, Worker, ending
 
 JOBS = "tests.verify.jobs"
 
@@ -102,6 +102,14 @@ def test_exception_becomes_a_status_and_words_and_the_child_lives(shared: Worker
 def test_job_that_closes_its_pipes_is_a_crash_and_does_not_hang_us(shared: Worker) -> None:
     outcome = run(shared, "close_everything")
     assert outcome.status is Status.CRASHED
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="Linux alone tells")
+def test_a_process_that_is_going_is_told_from_one_that_lives_on() -> None:
+    with subprocess.Popen([sys.executable, "-c", ""]) as process:
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)  # gone, but nobody has asked for its code
+        assert ending(process.pid)
+    assert not ending(os.getpid()) and not ending(process.pid)
 
 
 def test_memory_limit_makes_a_greedy_job_fail_by_itself() -> None:

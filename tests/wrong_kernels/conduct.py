@@ -134,6 +134,10 @@ def on_a_stream_of_its_own() -> Executable:
     return Executable(call)
 
 
+def stream_left_current() -> None:
+    torch.cuda.set_stream(torch.cuda.Stream())
+
+
 def reduced_precision() -> None:
     torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
 
@@ -144,6 +148,7 @@ def default_device() -> None:
 
 
 STREAMS = ("cuda", "a CPU has no streams")
+GENERATOR = ("cuda", "a CPU has one random state, which random_state draws from")
 
 CONDUCT = (
     Entry("cached_by_address", cached_by_address, "it is cached by address", defence="same_pointers"),
@@ -154,9 +159,11 @@ CONDUCT = (
     Entry("differs_from_run_to_run", differs_from_run_to_run, "it is declared bitwise: a race?", defence="repeat"),
     Entry("on_the_default_stream", on_the_default_stream, "on a side stream", defence="stream", only=STREAMS),
     Entry("on_a_stream_of_its_own", on_a_stream_of_its_own, "on a side stream", only=STREAMS),
+    Entry("stream_left_current", meddling(stream_left_current), "left another CUDA stream current", only=STREAMS),
     Entry("leaks", leaks, "a memory leak: 24 calls kept", defence="memory"),
     Entry("default_dtype", meddling(lambda: torch.set_default_dtype(torch.float64)), "the default dtype", defence="state"),
     Entry("random_state", meddling(lambda: torch.rand(1, device="cpu")), "torch's random state"),
+    Entry("cuda_random_state", meddling(lambda: torch.rand(1, device="cuda")), "the CUDA random state", only=GENERATOR),
     Entry("python_random_state", meddling(random.random), "Python's random state"),
     Entry("environment", meddling(lambda: os.environ.update(OMP_NUM_THREADS="1")), "the environment (OMP_NUM_THREADS)"),
     Entry("gradient_mode", meddling(lambda: torch.set_grad_enabled(False)), "the gradient mode (True -> False)"),
