@@ -8,8 +8,7 @@ from typing import Any, Protocol
 import pytest
 
 MARKS = {"cpu": (), "cuda": pytest.mark.gpu}
-DEVICES = tuple(pytest.param(device, marks=marks) for device, marks in MARKS.items())
-on_each_device = pytest.mark.parametrize("device", DEVICES)
+on_each_device = pytest.mark.parametrize("device", [pytest.param(device, marks=marks) for device, marks in MARKS.items()])
 
 
 class Placed(Protocol):

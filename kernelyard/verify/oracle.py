@@ -4,7 +4,8 @@
 2. again: the same bits, where the kernel is declared deterministic
 3. as people call it, with outputs that the kernel allocates: their form, and whose memory they are
 4. other data at the same addresses          5. the first data at fresh addresses
-6. on a side stream behind a busy one (CUDA)        7. over its own arguments, where the contract lets it
+6. the first data at the first addresses, on a side stream that is busy (CUDA)
+7. over its own arguments, where the contract lets it
 Then: do earlier outputs still hold what they held, are the inputs, the global state and the clocks as they were?
 
 Results of more than 262144 elements get runs 1 and 2 alone: what the others catch does not depend on size, and each

@@ -13,8 +13,8 @@ from kernelyard.registry.lazy import load
 from kernelyard.registry.matrix import ABSENT
 from kernelyard.registry.op import Op, Point
 from tests.contracts.cases import dims
+from tests.devices import on_each_device
 
-DEVICES = ("cpu", pytest.param("cuda", marks=pytest.mark.gpu))
 every_op = pytest.mark.parametrize("op", contracts.ops, ids=lambda op: op.name)
 
 
@@ -22,7 +22,7 @@ def kernel(op: Op, name: str = "torch.eager") -> Kernel:
     return next(k for k in plugin.kernels if k.op == op.name and k.name == name)
 
 
-@pytest.mark.parametrize("device", DEVICES)
+@on_each_device
 @every_op
 def test_keeps_the_contract_whatever_the_layout_dtype_and_values(op: Op, device: str, agreement: ModuleType) -> None:
     assert agreement.faults(kernel(op), "smoke", device)["faults"] == {}
