@@ -15,7 +15,7 @@ from kernelyard.plugins.cpp.toolchain import recipe
 from kernelyard.plugins.native import bound as room
 from kernelyard.plugins.native.bound import From, bound, likes, order
 from kernelyard.plugins.native.build import build_native
-from kernelyard.registry import registry
+from kernelyard.registry import recall, registry
 from kernelyard.registry.backend import Executable, NativeSource
 from kernelyard.registry.op import Op, Point
 from kernelyard.registry.spec import Workload
@@ -157,7 +157,7 @@ def test_without_a_compiler_calls_go_the_slow_way(monkeypatch: pytest.MonkeyPatc
 def test_an_output_like_no_argument_is_made_by_the_contract() -> None:
     op = registry.current().op("swiglu")
     packed = op.workload_of((torch.randn(3, 80), None))
-    assert likes(op, packed) == () and likes(*op_of("rmsnorm")) == (0,)
+    assert likes(op, packed) == () and likes(*op_of("rmsnorm")) == ((0, torch.float32),)
     kernel = registry.current().kernel("swiglu", next(k.name for k in registry.current().kernels("swiglu") if k.backend == "cpp"))
     built = registry.current().build(kernel, packed, kernel.space.default_for(packed))
     a = torch.randn(3, 80)
@@ -173,3 +173,95 @@ def test_calls_keep_no_reference() -> None:
         found.fast.into((out,), x, W, "x", 0.0, "fp32")  # type: ignore[misc]
         found.slowly.clear()
     assert [sys.getrefcount(one) for one in (x, W, out)] == counted
+
+
+# Behind a test ----------------------------------------------------------------------------------------
+
+
+def behind(found: Both, *outs: torch.Tensor) -> Callable[..., Any]:
+    run = found.fast.into if outs else found.fast.call
+    assert run is not None
+    serve = recall.serving(op_of("rmsnorm")[0].arguments, ARGS, run, outs)
+    assert type(serve).__name__ == "Tested" and serve is not None
+    return serve
+
+
+ALIKE = [
+    ((X, W, 0.25), {}), ((torch.zeros(3, 40), torch.ones(40), 0.25), {}), ((X,), {"w": W, "eps": 0.25}), ((X, W, 0.25), {"offset": 0.0}),
+    ((X, W), {"casting": "fp32", "eps": 0.25}),
+]  # fmt: skip
+UNLIKE = [
+    ((X, W), {}), ((X, W, 0.5), {}), ((X, W, 1), {}), ((X, W, None), {}), ((X, None, 0.25), {}), ((X[:2], W, 0.25), {}),
+    ((X.double(), W, 0.25), {}), ((torch.randn(40, 3).t(), W, 0.25), {}), ((torch.randn(121)[1:].view(3, 40), W, 0.25), {}),
+    ((X.clone().requires_grad_(), W, 0.25), {}), ((torch._neg_view(X), W, 0.25), {}), ((X.to("meta"), W, 0.25), {}),
+    ((X.as_subclass(Sub), W, 0.25), {}), ((X, W, 0.25), {"offset": 1.0}), ((X, W, 0.25), {"casting": "llama"}), ((3, W, 0.25), {}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("args, named", ALIKE)
+def test_a_call_like_the_known_one_is_run_however_it_is_written(args: tuple[Any, ...], named: dict[str, Any]) -> None:
+    found, out = both(in_order), torch.zeros_like(X)
+    y, w = behind(found)(*args, **named), named["w"] if "w" in named else args[1]
+    assert y.flatten()[:8].tolist() == [*told(args[0], 0.25)[:4], float(w[1]), 1.0, 0.0, 0.5]
+    assert behind(found, out)(torch.zeros_like(X), *args, **named) is True and not found.slowly
+
+
+@pytest.mark.parametrize("args, named", UNLIKE)
+def test_any_other_call_is_left_alone(args: tuple[Any, ...], named: dict[str, Any]) -> None:
+    found, out = both(in_order), torch.zeros_like(X)
+    assert behind(found)(*args, **named) is None and behind(found, out)(out, *args, **named) is None
+    assert not found.slowly and not out.any()
+
+
+def test_modes_and_transforms_leave_it_alone() -> None:
+    serve = behind(both(in_order))
+    for mode in (torch.autocast("cpu"), torch.inference_mode()):
+        with mode:
+            assert serve(X, W, 0.25) is None
+    torch.func.vmap(lambda x: (x, [None for _ in [0] if serve(x, W, 0.25) is not None])[0])(torch.ones(2, 3, 40))
+
+
+def test_wrong_calls_raise_as_python_does() -> None:
+    serve = behind(both(in_order))
+    for args, named in (((), {}), ((X, W, 0.25, 0.0), {}), ((X, W), {"weight": W})):
+        with pytest.raises(TypeError):
+            serve(*args, **named)
+
+
+def test_results_have_to_lie_as_they_did() -> None:
+    found, room = both(in_order), torch.zeros(6, 40)
+    out, apart, within = torch.zeros_like(X), behind(found, torch.zeros_like(X)), behind(found, X)
+    assert apart(out, X, W, 0.25) and apart(room[3:], room[:3], W, 0.25)
+    assert not apart(X, X, W, 0.25) and not apart(room[1:4], room[:3], W, 0.25)
+    assert within(X, X, W, 0.25) and not within(out, X, W, 0.25) and not within(X[:], X, W, 0.25)
+    assert not apart(None, X, W, 0.25) and not apart([out], X, W, 0.25)
+
+
+def test_of_several_results_all_have_to_be_there_in_a_tuple() -> None:
+    table = registry.current()
+    op, kernel = table.op("add_rmsnorm"), next(k for k in table.kernels("add_rmsnorm") if k.backend == "cpp")
+    args = (X, torch.randn(3, 40), W, 1e-6, 0.0, "fp32")
+    workload = op.workload_of(args)
+    built, outs = table.build(kernel, workload, kernel.space.default_for(workload)), (torch.empty_like(X), torch.empty_like(X))
+    serve, write = recall.serving(op.arguments, args, built.call), recall.serving(op.arguments, args, built.into, outs)  # type: ignore[arg-type]
+    assert serve is not None and write is not None and type(write).__name__ == "Tested"
+    wanted = op.reference(*args)
+    assert write(outs, *args[:3]) is True
+    for result, made, reference in zip(outs, serve(*args[:3]), wanted, strict=True):
+        torch.testing.assert_close(result, reference)
+        torch.testing.assert_close(made, reference)
+    for others in (outs[0], outs[:1], list(outs), (outs[0], outs[0]), (outs[0], None)):
+        assert write(others, *args[:3]) is None
+
+
+def test_a_test_keeps_no_tensor_and_no_reference() -> None:
+    found, x, out = both(in_order), torch.randn(3, 40), torch.empty(3, 40)
+    counted = [sys.getrefcount(one) for one in (x, out, None, True)]
+    serve = recall.serving(op_of("rmsnorm")[0].arguments, (x, *ARGS[1:]), found.fast.call)
+    write = recall.serving(op_of("rmsnorm")[0].arguments, (x, *ARGS[1:]), found.fast.into, (out,))  # type: ignore[arg-type]
+    for _ in range(1000):
+        for args in ((x, W, 0.25), (x, W), (x, None, 0.25)):
+            serve(*args), write(out, *args)  # type: ignore[misc]
+    del serve, write, args
+    after = [sys.getrefcount(one) for one in (x, out, None, True)]
+    assert after[:2] == counted[:2] and all(abs(a - b) < 500 for a, b in zip(after, counted, strict=True))

@@ -4,54 +4,16 @@
 // not know (a tensor of another class, a keyword, a result that the function refused) goes to the slow callable of the same meaning.
 // torch hands over its tensors and its stream by DLPack's C exchange API, and allocates by its own Python function: nothing here is
 // compiled against torch.
-#define PY_SSIZE_T_CLEAN
-#include <Python.h>
-#include <dlpack/dlpack.h>
-#include <structmember.h>
-#include <tvm/ffi/c_api.h>
-#include <tvm/ffi/extra/c_env_api.h>
+//
+// Either callable's `behind` makes a third, for kernelyard's dispatch: it tests whether a call is like the one that a kernel was chosen for,
+// and only then runs. In Python the test costs as much as a small kernel's whole launch.
+#include "alike.h"
 
-#include <array>
+#include <structmember.h>
+
 #include <memory>
-#include <vector>
 
 namespace {
-
-constexpr size_t MOST = 32;  // arguments of an op, and what is handed over
-
-enum class Takes { tensor, nothing, number, fixed };
-enum class From { output, argument, constant };
-
-struct Argument {
-  Takes takes;
-  PyObject* value;  // of a fixed one
-};
-
-struct Item {
-  From from;
-  size_t place;        // of an output or argument
-  TVMFFIAny constant;  // a number, or nothing
-};
-
-struct Plan {
-  std::vector<Argument> arguments;
-  std::vector<Item> items;
-  std::vector<size_t> likes;  // for each output the argument whose like it is; empty: `empty` makes them all
-  size_t outputs;
-  void* function;
-  bool answers;  // the function returns whether it did the work
-  const DLPackExchangeAPI* torch;
-  PyObject *owner, *capsule, *empty, *empty_like, *contiguous, *memory_format, *tensor_class, *parameter_class, *call, *into;
-
-  ~Plan() {
-    for (PyObject* one : {owner, capsule, empty, empty_like, contiguous, memory_format, tensor_class, parameter_class, call, into}) Py_XDECREF(one);
-    for (const Argument& one : arguments) Py_XDECREF(one.value);
-  }
-
-  bool plain(PyObject* value) const {
-    return Py_TYPE(value) == reinterpret_cast<PyTypeObject*>(tensor_class) || Py_TYPE(value) == reinterpret_cast<PyTypeObject*>(parameter_class);
-  }
-};
 
 struct Bound {
   PyObject_HEAD
@@ -59,114 +21,24 @@ struct Bound {
   std::shared_ptr<Plan> plan;
 };
 
-// Whether the arguments are what the plan knows; tensors are read into `tensors`, numbers into `numbers`.
-bool known(const Plan& plan, PyObject* const* args, DLTensor* tensors, double* numbers) {
-  for (size_t i = 0; i < plan.arguments.size(); ++i) {
-    PyObject* value = args[i];
-    switch (plan.arguments[i].takes) {
-      case Takes::tensor:
-        if (!plan.plain(value)) return false;
-        if (plan.torch->dltensor_from_py_object_no_sync(value, &tensors[i]) != 0) return PyErr_Clear(), false;
-        break;
-      case Takes::nothing:
-        if (value != Py_None) return false;
-        break;
-      case Takes::number:
-        if (PyFloat_CheckExact(value)) {
-          numbers[i] = PyFloat_AS_DOUBLE(value);
-        } else {
-          if (!PyLong_CheckExact(value)) return false;
-          numbers[i] = PyLong_AsDouble(value);
-          if (numbers[i] == -1.0 && PyErr_Occurred()) return PyErr_Clear(), false;
-        }
-        break;
-      case Takes::fixed:
-        if (value == plan.arguments[i].value) break;
-        if (Py_TYPE(value) != Py_TYPE(plan.arguments[i].value)) return false;
-        if (const int same = PyObject_RichCompareBool(value, plan.arguments[i].value, Py_EQ); same != 1) return PyErr_Clear(), false;
-        break;
-    }
+bool takes(size_t count, PyObject* names, size_t wanted) { return count == wanted && (names == nullptr || PyTuple_GET_SIZE(names) == 0); }
+
+// Whether new results are on the device of what they are like: `strided` makes them on the current one.
+bool together(const Plan& plan, const DLTensor* tensors) {
+  for (size_t i = 0; i < plan.likes.size(); ++i) {
+    if (tensors[i].device.device_id != tensors[plan.outputs + plan.likes[i].place].device.device_id) return false;
   }
   return true;
 }
 
-// New tensors for the results, as the op's contract has them; a new reference each. False with Python's error set.
-bool allocated(const Plan& plan, PyObject* const* args, PyObject** outputs) {
-  if (plan.likes.empty()) {
-    PyObject* made = PyObject_Vectorcall(plan.empty, args, plan.arguments.size(), nullptr);
-    if (made == nullptr) return false;
-    for (size_t i = 0; i < plan.outputs; ++i) outputs[i] = Py_NewRef(PyTuple_GET_ITEM(made, i));
-    Py_DECREF(made);
-    return true;
-  }
-  for (size_t i = 0; i < plan.outputs; ++i) {
-    PyObject* given[] = {args[plan.likes[i]], plan.contiguous};
-    outputs[i] = PyObject_Vectorcall(plan.empty_like, given, 1, plan.memory_format);
-    if (outputs[i] == nullptr) {
-      while (i-- > 0) Py_DECREF(outputs[i]);
-      return false;
-    }
-  }
-  return true;
-}
-
-// Calls the function on torch's current stream. False where it did not do the work; another way must be taken, which tells why.
-bool called(const Plan& plan, PyObject* const* outputs, DLTensor* tensors, const double* numbers) {
-  std::array<DLTensor, MOST> results;
-  std::array<TVMFFIAny, MOST> values;
-  for (size_t i = 0; i < plan.outputs; ++i) {
-    if (plan.torch->dltensor_from_py_object_no_sync(outputs[i], &results[i]) != 0) return PyErr_Clear(), false;
-  }
-  for (size_t i = 0; i < plan.items.size(); ++i) {
-    const Item& item = plan.items[i];
-    values[i] = item.constant;
-    if (item.from == From::output) {
-      values[i].v_ptr = &results[item.place];
-    } else if (item.from == From::argument && plan.arguments[item.place].takes == Takes::tensor) {
-      values[i].v_ptr = &tensors[item.place];
-    } else if (item.from == From::argument) {
-      values[i].v_float64 = numbers[item.place];
-    }
-  }
-  const DLDevice device = results[0].device;
-  void *stream = nullptr, *before = nullptr;
-  const bool streams = device.device_type != kDLCPU && plan.torch->current_work_stream != nullptr;
-  if (streams) {
-    if (plan.torch->current_work_stream(device.device_type, device.device_id, &stream) != 0) return PyErr_Clear(), false;
-    if (TVMFFIEnvSetStream(device.device_type, device.device_id, stream, &before) != 0) return false;
-  }
-  TVMFFIAny answer{};
-  int failed;
-  Py_BEGIN_ALLOW_THREADS
-  failed = TVMFFIFunctionCall(plan.function, values.data(), static_cast<int32_t>(plan.items.size()), &answer);
-  Py_END_ALLOW_THREADS
-  if (streams && before != stream) TVMFFIEnvSetStream(device.device_type, device.device_id, before, nullptr);
-  if (failed != 0) {
-    void* error = nullptr;
-    TVMFFIErrorMoveFromRaised(&error);
-    if (error != nullptr) TVMFFIObjectDecRef(error);
-    return false;
-  }
-  return !plan.answers || answer.v_int64 != 0;
-}
-
-bool takes(const Plan& plan, size_t count, PyObject* names, size_t wanted) {
-  return count == wanted && (names == nullptr || PyTuple_GET_SIZE(names) == 0);
-}
-
-PyObject* run_call(PyObject* self, PyObject* const* args, size_t flags, PyObject* names) {
-  const Plan& plan = *reinterpret_cast<Bound*>(self)->plan;
-  std::array<DLTensor, MOST> tensors;
-  std::array<double, MOST> numbers;
+// The results in new tensors; null with Python's error set. The arguments are read already.
+PyObject* run_new(const Plan& plan, PyObject* const* args, Read* read) {
   std::array<PyObject*, MOST> outputs;
-  if (!takes(plan, PyVectorcall_NARGS(flags), names, plan.arguments.size()) || !known(plan, args, tensors.data(), numbers.data())) {
-    return PyObject_Vectorcall(plan.call, args, flags, names);
-  }
-  if (!allocated(plan, args, outputs.data())) return nullptr;
-  const bool done = called(plan, outputs.data(), tensors.data(), numbers.data());
-  PyObject* result = nullptr;
+  if (!allocated(plan, args, &read->tensors[plan.outputs], outputs.data())) return nullptr;
+  const bool done = results(plan, outputs.data(), read->tensors.data()) && together(plan, read->tensors.data()) &&
+                    called(plan, read->tensors.data(), read->numbers.data());
   if (done && plan.outputs == 1) return outputs[0];
-  if (done) result = PyTuple_New(plan.outputs);
+  PyObject* result = done ? PyTuple_New(plan.outputs) : nullptr;
   for (size_t i = 0; i < plan.outputs; ++i) {
     if (result != nullptr) {
       PyTuple_SET_ITEM(result, i, outputs[i]);
@@ -174,40 +46,133 @@ PyObject* run_call(PyObject* self, PyObject* const* args, size_t flags, PyObject
       Py_DECREF(outputs[i]);
     }
   }
-  return done ? result : PyObject_Vectorcall(plan.call, args, flags, names);
+  return done ? result : PyObject_Vectorcall(plan.call, args, plan.arguments.size(), nullptr);
+}
+
+PyObject* run_call(PyObject* self, PyObject* const* args, size_t flags, PyObject* names) {
+  const Plan& plan = *reinterpret_cast<Bound*>(self)->plan;
+  Read read;
+  if (!takes(PyVectorcall_NARGS(flags), names, plan.arguments.size()) || !known(plan, args, &read.tensors[plan.outputs], read.numbers.data())) {
+    return PyObject_Vectorcall(plan.call, args, flags, names);
+  }
+  return run_new(plan, args, &read);
 }
 
 PyObject* run_into(PyObject* self, PyObject* const* args, size_t flags, PyObject* names) {
   const Plan& plan = *reinterpret_cast<Bound*>(self)->plan;
-  std::array<DLTensor, MOST> tensors;
-  std::array<double, MOST> numbers;
-  if (takes(plan, PyVectorcall_NARGS(flags), names, plan.arguments.size() + 1) && PyTuple_CheckExact(args[0]) &&
-      static_cast<size_t>(PyTuple_GET_SIZE(args[0])) == plan.outputs && known(plan, args + 1, tensors.data(), numbers.data())) {
-    PyObject** outputs = &PyTuple_GET_ITEM(args[0], 0);
-    bool plain = true;
-    for (size_t i = 0; i < plan.outputs; ++i) plain = plain && plan.plain(outputs[i]);
-    if (plain && called(plan, outputs, tensors.data(), numbers.data())) Py_RETURN_NONE;
+  Read read;
+  if (takes(PyVectorcall_NARGS(flags), names, plan.arguments.size() + 1) && PyTuple_CheckExact(args[0]) &&
+      static_cast<size_t>(PyTuple_GET_SIZE(args[0])) == plan.outputs && known(plan, args + 1, &read.tensors[plan.outputs], read.numbers.data()) &&
+      results(plan, &PyTuple_GET_ITEM(args[0], 0), read.tensors.data()) && called(plan, read.tensors.data(), read.numbers.data())) {
+    Py_RETURN_NONE;
   }
   return PyObject_Vectorcall(plan.into, args, flags, names);
 }
 
+struct Tested {
+  PyObject_HEAD
+  vectorcallfunc run;
+  std::shared_ptr<Plan> plan;
+  std::shared_ptr<Test> test;
+};
+
+PyObject* run_tested_call(PyObject* self, PyObject* const* args, size_t flags, PyObject* names) {
+  const Tested& it = *reinterpret_cast<Tested*>(self);
+  std::array<PyObject*, MOST> all;
+  Read read;
+  if (!filled(*it.test, args, PyVectorcall_NARGS(flags), names, all.data())) return PyObject_Vectorcall(it.test->anyhow, args, flags, names);
+  if (!alike(*it.plan, *it.test, 0, all.data(), &read)) Py_RETURN_NONE;
+  return run_new(*it.plan, all.data(), &read);
+}
+
+PyObject* run_tested_into(PyObject* self, PyObject* const* args, size_t flags, PyObject* names) {
+  const Tested& it = *reinterpret_cast<Tested*>(self);
+  const size_t outs = it.plan->outputs, count = PyVectorcall_NARGS(flags);
+  std::array<PyObject*, 2 * MOST> all;
+  Read read;
+  if (count == 0 || !filled(*it.test, args + 1, count - 1, names, &all[outs])) return PyObject_Vectorcall(it.test->anyhow, args, flags, names);
+  if (outs == 1) {
+    all[0] = args[0];
+  } else {
+    if (!PyTuple_CheckExact(args[0]) || static_cast<size_t>(PyTuple_GET_SIZE(args[0])) != outs) Py_RETURN_NONE;
+    for (size_t i = 0; i < outs; ++i) all[i] = PyTuple_GET_ITEM(args[0], i);
+  }
+  if (!alike(*it.plan, *it.test, outs, all.data(), &read)) Py_RETURN_NONE;
+  if (called(*it.plan, read.tensors.data(), read.numbers.data())) Py_RETURN_TRUE;
+  return PyObject_Vectorcall(it.test->anyhow, args, flags, names);
+}
+
+PyTypeObject *bound_type = nullptr, *tested_type = nullptr;
+
+// behind(anyhow, check, guarded, identical, aligned, values, defaults, positional, relations): see `recall.py`, the only caller.
+PyObject* behind(PyObject* self, PyObject* args) {
+  PyObject *anyhow, *check, *guarded, *identical, *aligned, *values, *defaults, *relations;
+  Py_ssize_t positional;
+  if (!PyArg_ParseTuple(args, "OOO!O!O!O!O!nO!", &anyhow, &check, &PyTuple_Type, &guarded, &PyTuple_Type, &identical, &PyTuple_Type, &aligned,
+                        &PyTuple_Type, &values, &PyTuple_Type, &defaults, &positional, &PyTuple_Type, &relations)) {
+    return nullptr;
+  }
+  const Bound& bound = *reinterpret_cast<Bound*>(self);
+  const size_t count = bound.plan->arguments.size();
+  if (size_t(PyTuple_GET_SIZE(values)) != count || size_t(PyTuple_GET_SIZE(defaults)) != count || size_t(positional) > count) {
+    return PyErr_Format(PyExc_ValueError, "values and defaults are wanted for %zu arguments", count);
+  }
+  auto test = std::make_shared<Test>();
+  test->anyhow = Py_NewRef(anyhow), test->check = Py_NewRef(check), test->positional = positional;
+  for (size_t i = 0; i < count; ++i) {
+    test->values.push_back(Py_NewRef(PyTuple_GET_ITEM(values, i)));
+    test->defaults.push_back(Py_NewRef(PyTuple_GET_ITEM(defaults, i)));
+  }
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(guarded); ++i) test->guarded.push_back(PyLong_AsSize_t(PyTuple_GET_ITEM(guarded, i)));
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(identical); ++i) {
+    Py_ssize_t one, other;
+    if (!PyArg_ParseTuple(PyTuple_GET_ITEM(identical, i), "nn", &one, &other)) return nullptr;
+    test->identical.push_back({size_t(one), size_t(other)});
+  }
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(aligned); ++i) {
+    Py_ssize_t one;
+    int is;
+    if (!PyArg_ParseTuple(PyTuple_GET_ITEM(aligned, i), "np", &one, &is)) return nullptr;
+    test->aligned.emplace_back(one, is);
+  }
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(relations); ++i) {
+    Py_ssize_t one, other, extent, extent_other;
+    int same;
+    if (!PyArg_ParseTuple(PyTuple_GET_ITEM(relations, i), "nnpnn", &one, &other, &same, &extent, &extent_other)) return nullptr;
+    test->relations.push_back({size_t(one), size_t(other), same != 0, uintptr_t(extent), uintptr_t(extent_other)});
+  }
+  if (PyErr_Occurred()) return nullptr;
+  Tested* made = reinterpret_cast<Tested*>(tested_type->tp_alloc(tested_type, 0));
+  if (made == nullptr) return nullptr;
+  new (&made->plan) std::shared_ptr<Plan>(bound.plan);
+  new (&made->test) std::shared_ptr<Test>(test);
+  made->run = bound.run == run_call ? run_tested_call : run_tested_into;
+  return reinterpret_cast<PyObject*>(made);
+}
+
+template <typename T>
 void release(PyObject* self) {
   PyTypeObject* type = Py_TYPE(self);
-  reinterpret_cast<Bound*>(self)->plan.~shared_ptr();
+  reinterpret_cast<T*>(self)->~T();
   type->tp_free(self);
   Py_DECREF(type);
 }
 
-PyMemberDef members[] = {{"__vectorcalloffset__", T_PYSSIZET, offsetof(Bound, run), READONLY, nullptr}, {nullptr}};
-PyType_Slot slots[] = {{Py_tp_dealloc, reinterpret_cast<void*>(release)},
-                       {Py_tp_call, reinterpret_cast<void*>(PyVectorcall_Call)},
-                       {Py_tp_members, members},
-                       {0, nullptr}};
-PyType_Spec spec = {"kernelyard.Bound", sizeof(Bound), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_VECTORCALL | Py_TPFLAGS_DISALLOW_INSTANTIATION, slots};
-PyTypeObject* type = nullptr;
+// A type of callables.
+template <typename T>
+PyTypeObject* callable(const char* name, PyMethodDef* methods) {
+  static PyMemberDef members[] = {{"__vectorcalloffset__", T_PYSSIZET, offsetof(T, run), READONLY, nullptr}, {nullptr}};
+  PyType_Slot slots[] = {{Py_tp_dealloc, reinterpret_cast<void*>(release<T>)},
+                         {Py_tp_call, reinterpret_cast<void*>(PyVectorcall_Call)},
+                         {Py_tp_members, members},
+                         {Py_tp_methods, methods},
+                         {0, nullptr}};
+  PyType_Spec spec = {name, sizeof(T), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_VECTORCALL | Py_TPFLAGS_DISALLOW_INSTANTIATION, slots};
+  return reinterpret_cast<PyTypeObject*>(PyType_FromSpec(&spec));
+}
 
 PyObject* made(const std::shared_ptr<Plan>& plan, vectorcallfunc run) {
-  Bound* one = reinterpret_cast<Bound*>(type->tp_alloc(type, 0));
+  Bound* one = reinterpret_cast<Bound*>(bound_type->tp_alloc(bound_type, 0));
   if (one == nullptr) return nullptr;
   new (&one->plan) std::shared_ptr<Plan>(plan);
   one->run = run;
@@ -242,7 +207,7 @@ PyObject* bind(PyObject*, PyObject* args) {
     return nullptr;
   }
   auto plan = std::make_shared<Plan>();
-  PyObject** places[] = {&plan->owner, &plan->capsule, &plan->empty, &plan->empty_like, &plan->contiguous, &plan->memory_format,
+  PyObject** places[] = {&plan->owner, &plan->capsule, &plan->empty, &plan->strided, &plan->modes,
                          &plan->tensor_class, &plan->parameter_class, &plan->call, &plan->into};
   if (PyTuple_GET_SIZE(objects) != std::size(places) || PyTuple_GET_SIZE(arguments) >= Py_ssize_t(MOST) || PyTuple_GET_SIZE(items) > Py_ssize_t(MOST)) {
     return PyErr_Format(PyExc_ValueError, "at most %zu arguments are taken", MOST - 1);
@@ -271,18 +236,25 @@ PyObject* bind(PyObject*, PyObject* args) {
     }
     plan->items.push_back(item);
   }
-  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(likes); ++i) plan->likes.push_back(PyLong_AsSize_t(PyTuple_GET_ITEM(likes, i)));
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(likes); ++i) {
+    Py_ssize_t place;
+    PyObject* dtype;
+    if (!PyArg_ParseTuple(PyTuple_GET_ITEM(likes, i), "nO", &place, &dtype)) return nullptr;
+    plan->likes.push_back({size_t(place), Py_NewRef(dtype)});
+  }
   if (PyErr_Occurred()) return nullptr;
   PyObject *call = made(plan, run_call), *into = made(plan, run_into);
   return call && into ? Py_BuildValue("NN", call, into) : nullptr;
 }
 
-PyMethodDef methods[] = {{"bind", bind, METH_VARARGS, "Two callables of one plan."}, {nullptr}};
-PyModuleDef module = {PyModuleDef_HEAD_INIT, "bound", nullptr, -1, methods};
+PyMethodDef functions[] = {{"bind", bind, METH_VARARGS, "Two callables of one plan."}, {nullptr}};
+PyMethodDef methods[] = {{"behind", behind, METH_VARARGS, "The same behind a test."}, {nullptr}};
+PyModuleDef module = {PyModuleDef_HEAD_INIT, "bound", nullptr, -1, functions};
 
 }  // namespace
 
 PyMODINIT_FUNC PyInit_bound() {
-  type = reinterpret_cast<PyTypeObject*>(PyType_FromSpec(&spec));
-  return type ? PyModule_Create(&module) : nullptr;
+  bound_type = callable<Bound>("kernelyard.Bound", methods);
+  tested_type = callable<Tested>("kernelyard.Tested", nullptr);
+  return bound_type && tested_type ? PyModule_Create(&module) : nullptr;
 }

@@ -34,6 +34,11 @@ MOST = 31
 
 Entry = tuple[int, Any]
 
+try:  # how code of torch.compile allocates: without torch's dispatcher, at a third of what torch.empty costs
+    from torch._C._dynamo import guards as _torch_guards
+except ImportError:  # no promise of torch
+    _torch_guards = None  # type: ignore[assignment]
+
 
 class Takes(IntEnum):
     """What an argument of the op has to be, as `bound.cpp` counts them."""
@@ -59,11 +64,12 @@ def bound(
     items = order(op, workload, arguments) if module and type(torchs).__name__ == "PyCapsule" else None
     if items is None or max(len(items), len(op.arguments)) > MOST:
         return slow
+    strided = getattr(_torch_guards, f"_empty_strided_{workload.device}", None)
     objects = (
-        function, torchs, op.empty, torch.empty_like, torch.contiguous_format, ("memory_format",), torch.Tensor, torch.nn.Parameter,
-        slow.call, slow.into,
-    )  # fmt: skip
-    call, into = module.bind(function.__chandle__(), answers, takes(op, workload), items, likes(op, workload), op.returns, objects)
+        function, torchs, op.empty, strided, torch._C._len_torch_dispatch_stack, torch.Tensor, torch.nn.Parameter, slow.call, slow.into,
+    )
+    alike = likes(op, workload) if strided else ()
+    call, into = module.bind(function.__chandle__(), answers, takes(op, workload), items, alike, op.returns, objects)
     return Executable(call, into, slow.resources)
 
 
@@ -128,15 +134,16 @@ def _given(op: Op, workload: Workload, tensor: Callable[[str], Any], number: Cal
     )  # fmt: skip
 
 
-def likes(op: Op, workload: Workload) -> tuple[int, ...]:
-    """For each output the place of an argument of its shape and dtype; empty where one has none, and the contract's function allocates."""
+def likes(op: Op, workload: Workload) -> tuple[tuple[int, torch.dtype], ...]:
+    """For each output the place of an argument of its shape and dtype, and that; empty where one has none, and the contract's function
+    allocates."""
     given = _given(op, workload, lambda name: _meta(workload[name]), lambda: 1.0)
     tensors = [(i, value) for i, value in enumerate(given) if isinstance(value, torch.Tensor)]
     places = []
     for output in op.empty(*given):
         same = (i for i, tensor in tensors if tensor.shape == output.shape and tensor.dtype == output.dtype)
-        places.append(next(same, -1) if output.is_contiguous() else -1)
-    return () if -1 in places else tuple(places)
+        places.append((next(same, -1) if output.is_contiguous() else -1, output.dtype))
+    return () if any(place < 0 for place, _ in places) else tuple(places)
 
 
 def _meta(spec: TensorSpec) -> torch.Tensor:
