@@ -49,12 +49,12 @@ def _default(workload: Workload) -> Config:
 
 SPACE = ConfigSpace(
     (
-        Parameter("cluster", (1, 2, 4, 8, 12, 16), "CTAs that share a KV head: 16 for 8 heads of one sequence, 12 if a GPC can't place 16"),
+        Parameter("cluster", (1, 2, 4, 8, 12, 16), "CTAs that share a KV head: 16 for 8 heads of one sequence, 12 for narrow GPCs"),
         Parameter("warps", (2, 4, 8), "each with tokens of its own; some 200 registers a thread leave room for 8"),
         Parameter("tokens", (16, 32), "of a tile, a warp's step: 16 let two CTAs of three stages fit, 32 reduce a row half as often"),
         Parameter("stages", (2, 3, 4, 5, 6), "tiles on their way or in use: 25 KB and more in flight a multiprocessor"),
         OVERLAP,
-        Parameter("ahead", (False, True), "first tiles asked for in L2 while the kernel ahead ends: costs a load of the length where it has"),
+        Parameter("ahead", (False, True), "first tiles asked for in L2 while the kernel ahead ends: a load of the length more where it has"),
     ),
     (
         Constraint(lambda c, w: _shared_bytes(c, w) <= MOST_SHARED_BYTES, "the tiles on their way pass 227 KiB of shared memory"),

@@ -5,8 +5,8 @@ waits before it touches memory, so nothing is read or overwritten too early; a w
 what it wrote is seen, and that one waited for its own. Asked for in `TritonLaunch.pdl`; without it both instructions do nothing.
 The signal comes first, as the next kernel's wait is for this one's end, not for its signal.
 
-What a kernel may do ahead of its wait is ask for lines of L2: writes of the kernel ahead pass through L2 too, so a line that is there early is
-no older than one that comes late. So a weight is on its way while the kernel ahead still ends, be it what that one writes.
+What a kernel may do ahead of its wait is ask for lines of L2: writes of the kernel ahead pass through L2 too, so a line that is
+there early is no older than one that comes late. So a weight is on its way while the kernel ahead still ends, be it what that one writes.
 """
 
 # A Triton function is typed by its compiler, not by mypy.

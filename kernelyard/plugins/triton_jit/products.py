@@ -28,7 +28,7 @@ LONG_ENOUGH = 32
 """Rows of the result from which on a copy of a factor pays: fewer products than that hide behind its bytes."""
 PARTS = Parameter("parts", (2, 4, 8, 16), "of k: work for every multiprocessor where the result has few tiles")
 ROWS_AT_ONCE = Parameter("weights", (1, 2, 4, 8), "rows of the weight a program: one load of the inputs serves them")
-CHUNK = Parameter("chunk", (512, 1024, 2048, 4096, 8192, 16384), "terms in flight at once: all of k where it fits, in one shot without a loop")
+CHUNK = Parameter("chunk", (512, 1024, 2048, 4096, 8192, 16384), "terms in flight at once: all of k where it fits, without a loop")
 GEMV_WARPS = Parameter("num_warps", (1, 2, 4, 8), "threads for the chunk: four to eight 16-byte loads of the weight a thread")
 HINT = Parameter("hint", ("none", "load"), "whether the weight, which is read once, may push others out of L2")
 
