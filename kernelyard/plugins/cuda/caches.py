@@ -54,7 +54,7 @@ SPACE = ConfigSpace(
         Parameter("tokens", (16, 32), "of a tile, a warp's step: 16 let two CTAs of three stages fit, 32 reduce a row half as often"),
         Parameter("stages", (2, 3, 4, 5, 6), "tiles on their way or in use: 25 KB and more in flight a multiprocessor"),
         OVERLAP,
-        Parameter("ahead", (False, True), "first tiles asked for in L2 while the kernel ahead ends: a load of the length more where it has"),
+        Parameter("ahead", (False, True), "first tiles asked for in L2 while the kernel ahead ends: one more load of the length"),
     ),
     (
         Constraint(lambda c, w: _shared_bytes(c, w) <= MOST_SHARED_BYTES, "the tiles on their way pass 227 KiB of shared memory"),
