@@ -20,9 +20,9 @@ def test_the_default_is_a_config_of_its_own_space(point):
     assert SPACE.allows(SPACE.default_for(shape), shape)
 
 
-def test_one_sequence_of_few_heads_is_split_and_many_are_not():
-    assert SPACE.default_for(workload(1, 32, 8, 1, 4096, 128, 0))["parts"] == 16
-    assert SPACE.default_for(workload(64, 32, 8, 1, 4096, 128, 0))["parts"] == 1
+@pytest.mark.parametrize(("batch", "capacity", "parts"), [(1, 1024, 16), (1, 4096, 32), (1, 32768, 32), (16, 4096, 2), (64, 4096, 1)])
+def test_parts_make_two_programs_a_multiprocessor_and_none_is_without_tokens(batch, capacity, parts):
+    assert SPACE.default_for(workload(batch, 32, 8, 1, capacity, 128, 0))["parts"] == parts
 
 
 def test_query_rows_beyond_64_take_several_programs():

@@ -1,29 +1,35 @@
 // attention_decode: a few new tokens over a cache, in one launch: the parts of a KV head's tokens are a thread block cluster.
 //
-// Algorithm  CLUSTER CTAs take a KV head of a sequence, each a part of its tokens, so that the query rows that share the head (heads of the
-//            group times new tokens, 16 at most: the rows of mma.m16n8k16) read keys and values once. Each warp has tiles of its own, 32
-//            tokens by cp.async into its own STAGES of shared memory: no barrier of the block in the loop. Scores, the online
-//            softmax and the weighted values stay in registers, as weights do between the two products. Then warps are merged, and CTAs through
-//            distributed shared memory, each CTA a share of the result.
+// Algorithm  CLUSTER CTAs take a KV head of a sequence, so that the query rows that share the head (heads of the group times new tokens, 16 at
+//            most: the rows of mma.m16n8k16) read keys and values once. Tiles of TOKENS tokens go to the warps of all CTAs in turn, by
+//            cp.async into each warp's own STAGES of shared memory: no barrier of the block in the loop. Scores, the online softmax and
+//            the weighted values stay in registers, as weights do between the two products. Then warps are merged, and CTAs: each owns a
+//            share of the result, to which the others send theirs by st.async; it waits for their bytes, and nobody else waits.
 // Moves      2 * length * head_dim * size bytes a KV head and sequence; 4 * head_dim flops a token and query row, of which there are 16.
-// Bound      Memory. (STAGES - 1) * 32 tokens on their way a warp: 24 KiB at 128 columns and 3 stages, 96 KiB a CTA of 4 warps.
+// Bound      Memory, at few tokens latency: length or table, then tiles, then the merge. (STAGES - 1) * TOKENS tokens on their way a warp:
+//            16 KiB at 128 columns, 16 tokens and 3 stages. Two CTAs of 4 such warps fit a multiprocessor, which is what lets all clusters
+//            of 16 be placed where a GPC has fewer multiprocessors than that, and one CTA load while the other merges.
+// Ahead      Before the wait for the kernel ahead the first tiles are asked for in L2, by lengths and table as they are then: asking reads
+//            nothing, and what that kernel still writes passes through L2. Both are read again after it.
 // Layout     A token's columns are 16-byte pieces, piece p of token t at p ^ (t % 8): ldmatrix meets every bank once.
-// Not loaded Tokens past a length or part, or of a block that is none: cp.async writes zeros for them, and their scores are -inf.
-// Measured   H200, bf16, 32/8 heads of 128, first defaults: from batch 16 on best (16 x 4096 tokens 63.7 us, where triton.split takes 98.9 and
-//            plain torch 79.2; 64 x 4096 241 against 254 of plain torch). Loses at batch 1, where 8 clusters of 16 CTAs are the whole
-//            grid: 9.9, 14.7, 50.1 us at 1024, 4096, 32768 tokens, where triton.split takes 6.3, 10.1, 38.3.
+// Not loaded Tokens past a length, or of a block that is none: cp.async writes zeros for them, and their scores are -inf.
+// Measured   H200, bf16, 32/8 heads of 128, one CTA a multiprocessor, contiguous parts of 32-token tiles, merged by loads from the others: 9.9,
+//            14.7, 50.1 us at 1024, 4096, 32768 tokens of one sequence by clusters of 16, where triton.split takes 6.3, 10.1, 38.3; without
+//            clusters 63.7 us at 16 sequences of 4096 (plain torch 79.2), 241 at 64 (254).
 // Source     Dao et al., "Flash-Decoding for long-context inference" (2023); the merge is that of contracts/online_softmax.py.
 //
-// Defines beside those of rows.cuh: HEAD_DIM (64 or 128), WARPS, STAGES, PAGED.
+// Defines beside those of rows.cuh: HEAD_DIM (64 or 128), WARPS, STAGES, TOKENS (16 or 32), PAGED, AHEAD.
 #include "rows.cuh"
 
 namespace {
 
-constexpr int kRows = 16, kTokens = 32, kPieces = HEAD_DIM / 8, kTokenBytes = HEAD_DIM * 2, kTileBytes = kTokens * kTokenBytes;
+constexpr int kRows = 16, kTokens = TOKENS, kPieces = HEAD_DIM / 8, kTokenBytes = HEAD_DIM * 2, kTileBytes = kTokens * kTokenBytes;
 constexpr int kThreads = WARPS * 32, kStageBytes = 2 * kTileBytes, kWarpBytes = STAGES * kStageBytes;
 constexpr float kLog2E = 1.4426950408889634f;
 static_assert(sizeof(T) == 2 && (HEAD_DIM == 64 || HEAD_DIM == 128) && STAGES >= 2 && ROW_THREADS == kThreads);
 static_assert(kWarpBytes >= kRows * HEAD_DIM * 4, "a warp leaves its sums where its tiles were");
+static_assert(kTokens == 16 || kTokens == 32, "a lane knows one token of a tile");
+constexpr int kFours = kRows * HEAD_DIM / 4, kOwn = (kFours + CLUSTER - 1) / CLUSTER;  // four columns of a row: what is sent at once
 
 struct Shape {
   int q_heads, kv_heads, q_len, capacity, entries, block_size;
@@ -31,10 +37,13 @@ struct Shape {
   float scale;
 };
 
-// What is merged: of each warp, then of the CTA, whose values lie in the first warp's stages.
+// What is merged: of each warp, then of each CTA of the cluster this one's share.
 struct State {
-  float top[WARPS + 1][kRows], sum[WARPS + 1][kRows];
+  float4 values[CLUSTER > 1 ? CLUSTER * kOwn : 1];
+  float2 tops[CLUSTER > 1 ? CLUSTER * kOwn : 1];  // the maximum of a row, and the sum
+  float top[WARPS][kRows], sum[WARPS][kRows];
   uint32_t counts[WARPS][STAGES];
+  uint64_t all_here[1];
 };
 
 __device__ __forceinline__ float finite(float x) { return x == -INFINITY ? 0.f : x; }
@@ -67,73 +76,105 @@ __device__ __forceinline__ uint32_t pair(float low, float high) {
   both.each[0] = rounded<T>(low), both.each[1] = rounded<T>(high);
   return both.bits;
 }
-__device__ __forceinline__ float from_other_cta(const float* here, unsigned rank) {
+__device__ __forceinline__ void send(float4* slot, uint64_t* barrier, unsigned rank, float4 p) {
 #if CLUSTER > 1
-  float x;
-  asm volatile("ld.shared::cluster.f32 %0, [%1];" : "=f"(x) : "r"(over_there(here, rank)) : "memory");
-  return x;
-#else
-  return *here;
+  asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%1, %2, %3, %4}, [%5];" ::"r"(over_there(slot, rank)),
+               "f"(p.x), "f"(p.y), "f"(p.z), "f"(p.w), "r"(over_there(barrier, rank)) : "memory");
 #endif
 }
-// All CTAs of the cluster have come here, and what they wrote to shared memory is seen.
-__device__ __forceinline__ void meet_all() {
-#if CLUSTER > 1
-  asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
-#else
-  __syncthreads();
-#endif
+// An int that an earlier read of it may not answer for.
+__device__ __forceinline__ int fresh(const int* p) {
+  int x;
+  asm volatile("ld.relaxed.gpu.global.s32 %0, [%1];" : "=r"(x) : "l"(p) : "memory");
+  return x;
+}
+__device__ __forceinline__ void ask(const T* p) { asm volatile("prefetch.global.L2 [%0];" ::"l"(p)); }
+
+__device__ __forceinline__ void add(float4& value, float& total, float keep, float4 values, float sum) {
+  value.x += keep * values.x, value.y += keep * values.y, value.z += keep * values.z, value.w += keep * values.w;
+  total += keep * sum;
 }
 
-__global__ void __launch_bounds__(kThreads) attend(T* out, const T* q, const T* k, const T* v, const int* lengths, const int* table, Shape s) {
+__global__ void __launch_bounds__(kThreads, kThreads <= 128 ? 2 : 1) attend(T* out, const T* q, const T* k, const T* v, const int* lengths, const int* table, Shape s) {
   extern __shared__ __align__(128) char stages[];
   __shared__ State state;
-  depend();
   let_dependents_start();
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, group = s.q_heads / s.kv_heads, rows = group * s.q_len;
-  const int head = blockIdx.x / CLUSTER % s.kv_heads;
+  const int head = blockIdx.x / CLUSTER % s.kv_heads, rank = cluster_rank();
   const int64_t sequence = blockIdx.x / CLUSTER / s.kv_heads;
-  const int length = min(max(lengths[sequence * s.length_step], 0), s.capacity);
-  const int share = ((length + CLUSTER - 1) / CLUSTER + kTokens - 1) / kTokens * kTokens;
-  const int start = static_cast<int>(min(int64_t(cluster_rank()) * share, int64_t(length))), end = min(int64_t(start) + share, int64_t(length));
-  const int all = (end - start + kTokens - 1) / kTokens, mine = all > warp ? (all - warp + WARPS - 1) / WARPS : 0;
   char* own = stages + warp * kWarpBytes;
   const uint32_t own_at = shared_address(own);
   k += head * s.k_head, v += head * s.v_head;
+  if constexpr (!PAGED) k += sequence * s.k_entry, v += sequence * s.v_entry;
+  greet(state.all_here);
 
-  // The entry of the cache that this lane's token of tile i is in, -1 for none.
-  auto entry_of = [&](int i) {
-    const int token = start + (warp + i * WARPS) * kTokens + lane;
-    if (i >= mine || token >= end) return -1;
-    if constexpr (!PAGED) return static_cast<int>(sequence);
-    const int entry = table[sequence * s.table_row + token / s.block_size * s.table_column];
-    return entry >= 0 && entry < s.entries ? entry : -1;
+  // The first token of this warp's tile i, and the block of a paged cache that this lane's token of it is in, -1 for none.
+  auto first_of = [&](int i) { return ((i * CLUSTER + rank) * WARPS + warp) * kTokens; };
+  auto entry_of = [&](int i, int length) {
+    const int token = first_of(i) + lane % kTokens;
+    if (!PAGED || token >= s.capacity) return -1;  // all of the table may be read, so length and table come together
+    const int entry = fresh(table + sequence * s.table_row + token / s.block_size * s.table_column);
+    return token < length && entry >= 0 && entry < s.entries ? entry : -1;
   };
-  auto request = [&](int i, int entry) {
-    if (i < mine) {
-      const int first = start + (warp + i * WARPS) * kTokens, stage = i % STAGES, inside = PAGED ? (first + lane) % s.block_size : first + lane;
-      const uint32_t counts = __ballot_sync(~0u, entry >= 0);
-      if (lane == 0) state.counts[warp][stage] = counts;
-      constexpr int kAtOnce = 32 / kPieces;
-      const int piece = lane % kPieces;
+  auto length_now = [&]() { return min(max(fresh(lengths + sequence * s.length_step), 0), s.capacity); };
+  // Where the token of tile i that this lane copies a piece of, j behind the first ones, starts in k and v.
+  constexpr int kAtOnce = 32 / kPieces;
+  struct Place { int64_t in_k, in_v; bool there; };
+  auto place_of = [&](int i, int j, int entry, int length) -> Place {
+    const int within = j + lane / kPieces, token = first_of(i) + within;
+    if constexpr (!PAGED) {
+      const bool there = token < length;
+      const int64_t at = there ? token : 0;
+      return {at * s.k_token, at * s.v_token, there};
+    } else {
+      const int where = __shfl_sync(~0u, entry, within);
+      const int64_t known = max(where, 0), at = where >= 0 ? token % s.block_size : 0;
+      return {known * s.k_entry + at * s.k_token, known * s.v_entry + at * s.v_token, where >= 0};
+    }
+  };
+
+#if AHEAD
+  {
+    const int length = length_now();
+#pragma unroll
+    for (int i = 0; i < STAGES - 1; ++i) {
+      const int entry = entry_of(i, length);
 #pragma unroll
       for (int j = 0; j < kTokens; j += kAtOnce) {
-        const int token = j + lane / kPieces;
-        const int where = __shfl_sync(~0u, entry, token), at = __shfl_sync(~0u, inside, token);
+        const Place place = place_of(i, j, entry, length);
+        if (place.there && lane % 4 == 0) ask(k + place.in_k + lane % kPieces * 8), ask(v + place.in_v + lane % kPieces * 8);
+      }
+    }
+  }
+#endif
+  depend();
+  const int length = length_now(), all = (length + kTokens - 1) / kTokens;
+  const int before = rank * WARPS + warp, mine = all > before ? (all - before + CLUSTER * WARPS - 1) / (CLUSTER * WARPS) : 0;
+
+  auto request = [&](int i, int entry) {
+    if (i < mine) {
+      const int stage = i % STAGES;
+      if constexpr (PAGED) {
+        const uint32_t counts = __ballot_sync(~0u, entry >= 0);
+        if (lane == 0) state.counts[warp][stage] = counts;
+      }
+#pragma unroll
+      for (int j = 0; j < kTokens; j += kAtOnce) {
+        const int token = j + lane / kPieces, piece = lane % kPieces;
+        const Place place = place_of(i, j, entry, length);
         const uint32_t to = own_at + stage * kStageBytes + token * kTokenBytes + ((piece ^ (token & 7)) << 4);
-        const int64_t known = where >= 0 ? where : 0, row = where >= 0 ? at : 0;
-        copy16(to, k + known * s.k_entry + row * s.k_token + piece * 8, where >= 0);
-        copy16(to + kTileBytes, v + known * s.v_entry + row * s.v_token + piece * 8, where >= 0);
+        copy16(to, k + place.in_k + piece * 8, place.there);
+        copy16(to + kTileBytes, v + place.in_v + piece * 8, place.there);
       }
     }
     commit();
   };
 
-  int next = entry_of(0);
+  int next = entry_of(0, length);
 #pragma unroll
   for (int i = 0; i < STAGES - 1; ++i) {
     const int now = next;
-    next = entry_of(i + 1);
+    next = entry_of(i + 1, length);
     request(i, now);
   }
 
@@ -159,10 +200,11 @@ __global__ void __launch_bounds__(kThreads) attend(T* out, const T* q, const T* 
     arrived<STAGES - 2>();
     __syncwarp();  // all lanes' copies, and all lanes have read the stage that is requested now
     const int now = next;
-    next = entry_of(i + STAGES);
+    next = entry_of(i + STAGES, length);
     request(i + STAGES - 1, now);
-    const int first = start + (warp + i * WARPS) * kTokens, stage = i % STAGES;
-    const uint32_t keys = own_at + stage * kStageBytes, values = keys + kTileBytes, counts = state.counts[warp][stage];
+    const int first = first_of(i), stage = i % STAGES;
+    const uint32_t keys = own_at + stage * kStageBytes, values = keys + kTileBytes;
+    const uint32_t counts = PAGED ? state.counts[warp][stage] : length - first >= 32 ? ~0u : (1u << (length - first)) - 1;
 
     float scores[kTokens / 8][4] = {};
 #pragma unroll
@@ -200,10 +242,12 @@ __global__ void __launch_bounds__(kThreads) attend(T* out, const T* q, const T* 
 #pragma unroll
       for (int e = 0; e < 4; ++e) scores[n][e] = exp2f(scores[n][e] - base[e / 2]), sum[e / 2] += scores[n][e];
     }
+    if (__any_sync(~0u, fade[0] != 1.f || fade[1] != 1.f)) {
 #pragma unroll
-    for (int d = 0; d < HEAD_DIM / 8; ++d) {
+      for (int d = 0; d < HEAD_DIM / 8; ++d) {
 #pragma unroll
-      for (int e = 0; e < 4; ++e) acc[d][e] *= fade[e / 2];
+        for (int e = 0; e < 4; ++e) acc[d][e] *= fade[e / 2];
+      }
     }
 #pragma unroll
     for (int c = 0; c < kTokens / 16; ++c) {
@@ -235,41 +279,56 @@ __global__ void __launch_bounds__(kThreads) attend(T* out, const T* q, const T* 
   }
   __syncthreads();
 
-  // Warps into one: element by element, each thread its own, so that the first warp's place can take the result.
-  for (int i = threadIdx.x; i < rows * HEAD_DIM; i += kThreads) {
-    const int row = i / HEAD_DIM;
-    float most = -INFINITY, total = 0.f, value = 0.f;
+  // Warps into one, four columns of a row a thread, and each such four to the CTA that owns it.
+  const int fours = rows * (HEAD_DIM / 4);
+  const int64_t result = ((sequence * s.q_heads + head * group) * s.q_len) * HEAD_DIM;
+  auto write = [&](int four, float4 value, float total) {
+    const float by = total == 0.f ? 0.f : 1.f / total, each[4] = {value.x * by, value.y * by, value.z * by, value.w * by};
+    T* to = out + result + four * 4;
+    if (reinterpret_cast<uintptr_t>(to) % 8 == 0) {
+      *reinterpret_cast<uint2*>(to) = make_uint2(pair(each[0], each[1]), pair(each[2], each[3]));
+    } else {
+      for (int i = 0; i < 4; ++i) to[i] = rounded<T>(each[i]);
+    }
+  };
+  if constexpr (CLUSTER > 1) {
+    if (threadIdx.x == 0) expect(state.all_here, fours > rank ? CLUSTER * ((fours - rank + CLUSTER - 1) / CLUSTER) * 24 : 0);
+    meet();  // the others' barriers are made
+  }
+  for (int four = threadIdx.x; four < fours; four += kThreads) {
+    const int row = four / (HEAD_DIM / 4);
+    float most = -INFINITY, total = 0.f;
+    float4 value = {};
 #pragma unroll
     for (int w = 0; w < WARPS; ++w) most = fmaxf(most, state.top[w][row]);
 #pragma unroll
     for (int w = 0; w < WARPS; ++w) {
-      const float keep = exp2f(state.top[w][row] - finite(most));
-      total += keep * state.sum[w][row];
-      value += keep * reinterpret_cast<const float*>(stages + w * kWarpBytes)[i];
+      add(value, total, exp2f(state.top[w][row] - finite(most)), reinterpret_cast<const float4*>(stages + w * kWarpBytes)[four],
+          state.sum[w][row]);
     }
-    reinterpret_cast<float*>(stages)[i] = value;
-    if (i % HEAD_DIM == 0) state.top[WARPS][row] = most, state.sum[WARPS][row] = total;
+    if constexpr (CLUSTER == 1) {
+      write(four, value, total);
+    } else {
+      const int owner = four % CLUSTER, slot = rank * kOwn + four / CLUSTER;
+      send(&state.values[slot], state.all_here, owner, value);
+      send(&state.tops[slot], state.all_here, owner, make_float2(most, total));
+    }
   }
-  meet_all();
-
-  for (int i = cluster_rank() * kThreads + threadIdx.x; i < rows * HEAD_DIM; i += CLUSTER * kThreads) {
-    const int row = i / HEAD_DIM;
-    float tops[CLUSTER], sums[CLUSTER], parts[CLUSTER], most = -INFINITY, total = 0.f, value = 0.f;
+  if constexpr (CLUSTER > 1) {
+    wait_for(state.all_here, 0);
+    for (int i = threadIdx.x; i * CLUSTER + rank < fours; i += kThreads) {
+      float most = -INFINITY, total = 0.f;
+      float4 value = {};
 #pragma unroll
-    for (int r = 0; r < CLUSTER; ++r) {
-      tops[r] = from_other_cta(&state.top[WARPS][row], r), sums[r] = from_other_cta(&state.sum[WARPS][row], r);
-      parts[r] = from_other_cta(reinterpret_cast<const float*>(stages) + i, r);
-      most = fmaxf(most, tops[r]);
-    }
+      for (int r = 0; r < CLUSTER; ++r) most = fmaxf(most, state.tops[r * kOwn + i].x);
 #pragma unroll
-    for (int r = 0; r < CLUSTER; ++r) {
-      const float keep = exp2f(tops[r] - finite(most));
-      total += keep * sums[r], value += keep * parts[r];
+      for (int r = 0; r < CLUSTER; ++r) {
+        const float2 top = state.tops[r * kOwn + i];
+        add(value, total, exp2f(top.x - finite(most)), state.values[r * kOwn + i], top.y);
+      }
+      write(i * CLUSTER + rank, value, total);
     }
-    const int64_t result = (sequence * s.q_heads + head * group) * s.q_len + row;
-    out[result * HEAD_DIM + i % HEAD_DIM] = rounded<T>(total == 0.f ? 0.f : value / total);
   }
-  if constexpr (CLUSTER > 1) meet_all();  // a CTA's shared memory stays until the others have read it
 }
 
 void attention_decode(TensorView out, TensorView q, TensorView k, TensorView v, TensorView lengths, tvm::ffi::Optional<TensorView> block_table,

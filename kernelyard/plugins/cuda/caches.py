@@ -10,8 +10,9 @@ from kernelyard.registry.spec import YES, Answer, Config, Determinism, Workload,
 
 ROWS = 16
 """Query rows of a tensor core's product: heads that share a KV head, times new tokens."""
-TOKENS = 32
 PIECE = 8
+TOGETHER = 2
+"""CTAs a multiprocessor: so all clusters of 16 are placed at once, and one CTA loads while another merges."""
 
 
 def fits_a_product(workload: Workload) -> Answer:
@@ -29,30 +30,36 @@ def fits_a_product(workload: Workload) -> Answer:
 
 
 def _shared_bytes(config: Config, workload: Workload) -> int:
-    return int(config["warps"]) * int(config["stages"]) * 4 * TOKENS * workload.dim("head_dim") + 1024
+    """Tiles, what a cluster's CTAs send, and 2 KiB of maxima, sums and alignment."""
+    tiles = int(config["warps"]) * int(config["stages"]) * 4 * int(config["tokens"])
+    return (tiles + (96 if config["cluster"] != 1 else 0)) * workload.dim("head_dim") + 2048
 
 
 def _tokens_exist(config: Config, workload: Workload) -> bool:
-    return config["cluster"] == 1 or int(config["cluster"]) * TOKENS < 2 * workload.dim("capacity")
+    return config["cluster"] == 1 or int(config["cluster"]) * int(config["tokens"]) < 2 * workload.dim("capacity")
 
 
 def _default(workload: Workload) -> Config:
-    """As many CTAs a KV head as give each multiprocessor one, 16 at most; 96 KiB a CTA on its way."""
+    """As many CTAs a KV head as make two a multiprocessor, 16 at most; 96 KiB of tiles a CTA, so that two fit."""
     tasks = max(workload.dim("batch") * workload.dim("kv_heads"), 1)
-    fit = [n for n in (1, 2, 4, 8, 16) if n * tasks <= H200_MULTIPROCESSORS and _tokens_exist({"cluster": n}, workload)]
-    return {"cluster": max(fit, default=1), "warps": 4, "stages": 3 if workload.dim("head_dim") == 128 else 5, "overlap": True}
+    rest: Config = {"warps": 4, "tokens": 16, "stages": 3 if workload.dim("head_dim") == 128 else 6, "overlap": True, "ahead": True}
+    fit = [n for n in (1, 2, 4, 8, 16) if n * tasks <= TOGETHER * H200_MULTIPROCESSORS and _tokens_exist({**rest, "cluster": n}, workload)]
+    return {"cluster": max(fit, default=1), **rest}
 
 
 SPACE = ConfigSpace(
     (
-        Parameter("cluster", (1, 2, 4, 8, 16), "CTAs that share a KV head: 16 for 8 heads of one sequence, 1 from 16 sequences on"),
-        Parameter("warps", (2, 4, 8), "each with tokens of its own; 246 registers a thread leave room for 8"),
-        Parameter("stages", (2, 3, 4, 5, 6), "tiles of 32 tokens on their way or in use: 25 KB and more in flight a multiprocessor"),
+        Parameter("cluster", (1, 2, 4, 8, 12, 16), "CTAs that share a KV head: 16 for 8 heads of one sequence, 12 for narrow GPCs"),
+        Parameter("warps", (2, 4, 8), "each with tokens of its own; some 200 registers a thread leave room for 8"),
+        Parameter("tokens", (16, 32), "of a tile, a warp's step: 16 let two CTAs of three stages fit, 32 reduce a row half as often"),
+        Parameter("stages", (2, 3, 4, 5, 6), "tiles on their way or in use: 25 KB and more in flight a multiprocessor"),
         OVERLAP,
+        Parameter("ahead", (False, True), "first tiles asked for in L2 while the kernel ahead ends: one more load of the length"),
     ),
     (
         Constraint(lambda c, w: _shared_bytes(c, w) <= MOST_SHARED_BYTES, "the tiles on their way pass 227 KiB of shared memory"),
         Constraint(_tokens_exist, "over half of the CTAs would have no token"),
+        Constraint(lambda c, w: bool(c["overlap"]) or not c["ahead"], "nothing is ahead of a launch that does not overlap"),
     ),
     _default,
 )

@@ -7,7 +7,8 @@ Bytes: the weight once, a once a program, from L2. Bound: memory. How much must 
 a multiprocessor (Little's law), so 512 threads with four loads of 16 bytes each.
 
 `hint` load marks the weight evict_first. Where L2 is full of others' lines, as in a model, hints on stores were seen to lose.
-Every program waits for the kernel ahead before its first load: a weight may be what that one wrote.
+Every program waits for the kernel ahead before its first load: a weight may be what that one wrote. Ahead of the wait it asks for its
+rows' lines in L2, so that memory does not rest between two kernels.
 """
 
 # A Triton function is typed by its compiler, not by mypy.
@@ -21,9 +22,18 @@ from torch import Tensor
 
 from kernelyard.plugins.triton_jit.ending import ended, sigmoid
 from kernelyard.plugins.triton_jit.matmul import strides
-from kernelyard.plugins.triton_jit.overlap import begin, overlaps
+from kernelyard.plugins.triton_jit.overlap import ask_ahead, overlaps, signal, wait
 from kernelyard.registry.backend import TritonLaunch
 from kernelyard.registry.spec import Config, Workload
+
+
+@triton.jit
+def rows_ahead(w_ptr, row, rows, k, w_row, CHUNK: tl.constexpr, PDL: tl.constexpr):
+    """The first chunk of these rows to L2; beyond the last row or term it is that one's line again."""
+    if PDL and k > 0:
+        line: tl.constexpr = 128 * 8 // w_ptr.dtype.element_ty.primitive_bitwidth
+        some = tl.minimum(tl.arange(0, CHUNK // line) * line, k - 1)
+        ask_ahead(w_ptr + tl.minimum(row, rows - 1).to(tl.int64)[:, None] * w_row + some[None, :], PDL)
 
 
 @triton.jit
@@ -45,8 +55,10 @@ def gemv_kernel(
     M: tl.constexpr, WEIGHTS: tl.constexpr, CHUNK: tl.constexpr, LOAD: tl.constexpr, ACTIVATION: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """A few columns of the result, all of its rows: the second row of a finds the weight in L1."""
-    begin(PDL)
+    signal(PDL)
     column = tl.program_id(0) * WEIGHTS + tl.arange(0, WEIGHTS)
+    rows_ahead(b_ptr, column, n, k, b_column, CHUNK, PDL)
+    wait(PDL)
     known = column < n
     for m in tl.static_range(M):
         sums = dots(a_ptr + m * a_row, b_ptr, column, n, k, b_column, WEIGHTS, CHUNK, LOAD)
@@ -61,9 +73,12 @@ def gated_kernel(
     M: tl.constexpr, WEIGHTS: tl.constexpr, CHUNK: tl.constexpr, LOAD: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """silu(gate) * up for a few columns, all rows."""
-    begin(PDL)
+    signal(PDL)
     column = tl.program_id(0) * WEIGHTS + tl.arange(0, WEIGHTS)
     up_ptr = w_ptr + tl.cast(n, tl.int64) * w_row  # an n of 1 is a plain number here
+    rows_ahead(w_ptr, column, n, k, w_row, CHUNK, PDL)
+    rows_ahead(up_ptr, column, n, k, w_row, CHUNK, PDL)
+    wait(PDL)
     for m in tl.static_range(M):
         gate = dots(x_ptr + m * x_row, w_ptr, column, n, k, w_row, WEIGHTS, CHUNK, LOAD)
         up = dots(x_ptr + m * x_row, up_ptr, column, n, k, w_row, WEIGHTS, CHUNK, LOAD)

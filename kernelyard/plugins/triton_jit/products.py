@@ -28,7 +28,7 @@ LONG_ENOUGH = 32
 """Rows of the result from which on a copy of a factor pays: fewer products than that hide behind its bytes."""
 PARTS = Parameter("parts", (2, 4, 8, 16), "of k: work for every multiprocessor where the result has few tiles")
 ROWS_AT_ONCE = Parameter("weights", (1, 2, 4, 8), "rows of the weight a program: one load of the inputs serves them")
-CHUNK = Parameter("chunk", (512, 1024, 2048, 4096, 8192), "terms in flight at once: all of k where it fits, in one shot without a loop")
+CHUNK = Parameter("chunk", (512, 1024, 2048, 4096, 8192, 16384), "terms in flight at once: all of k where it fits, without a loop")
 GEMV_WARPS = Parameter("num_warps", (1, 2, 4, 8), "threads for the chunk: four to eight 16-byte loads of the weight a thread")
 HINT = Parameter("hint", ("none", "load"), "whether the weight, which is read once, may push others out of L2")
 
@@ -112,9 +112,10 @@ SPLIT = ConfigSpace(
 
 
 def _chunk_default(workload: Workload) -> Config:
-    """All of k at once up to 4096, by two rows of the weight, which is what 8 loads of 16 bytes a thread come to."""
-    k, narrow = max(workload.dim("k"), 1), workload.dim("n") < 8192
-    chunk = min(max(1 << (k - 1).bit_length(), 512), 4096)
+    """All of k at once up to 16384, by two rows of the weight up to 4096 of a wide one: 2 to 8 loads of 16 bytes a thread."""
+    k, size = max(workload.dim("k"), 1), _size(workload)
+    chunk = min(max(1 << (k - 1).bit_length(), 512), 32768 // size)
+    narrow = workload.dim("n") < 8192 or chunk > 4096
     warps = 8 if chunk > 2048 else 4 if chunk > 512 else 2
     return {"weights": 1 if narrow else 2, "chunk": chunk, "num_warps": warps, "hint": "none", "overlap": True}
 
