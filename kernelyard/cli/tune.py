@@ -24,7 +24,6 @@ from kernelyard.cli.output import (
     shape_option,
     table,
 )
-
 from kernelyard.errors import UsageError
 
 if TYPE_CHECKING:
