@@ -112,7 +112,8 @@ def measure_job(payload: dict[str, Any]) -> dict[str, Any]:
     import torch
 
     everything, device, last = registry.current(), payload["device"], payload["last"]
-    op, kernel, workload = everything.op("attention"), everything.kernel("attention", payload["kernel"]), workload_of(payload["length"], device)
+    op, kernel = everything.op("attention"), everything.kernel("attention", payload["kernel"])
+    workload = workload_of(payload["length"], device)
     answer, config = as_pinned(op, kernel, workload)
     if not answer and not answer.timed:
         raise Unsupported(answer.reason)
