@@ -36,8 +36,6 @@ LINEAR_BELOW = 1.2
 LONGEST_S = 60.0
 LIMIT_S = 240.0
 """For building a kernel and two calls of it."""
-GROWTH = 4
-"""What twice the length may cost, in time and in memory, of a kernel that nobody knows: its products are squares."""
 JOB = f"{__spec__.name if __spec__ else Path(__file__).stem}:measure_job"
 M_MMAP_THRESHOLD, SMALL_BYTES = -3, 1 << 16
 """glibc's mallopt: blocks from this size on are mappings of their own, which go back when they are freed."""
@@ -118,7 +116,8 @@ def measure_job(payload: dict[str, Any]) -> dict[str, Any]:
     if not answer and not answer.timed:
         raise Unsupported(answer.reason)
     if last:
-        refuse_longer(last["seconds"], last["peak_bytes"], free_bytes(device), (payload["length"] / last["length"]) ** 2)
+        square = (payload["length"] / last["length"]) ** 2  # what a kernel that nobody knows may need more, in time and memory
+        refuse_longer(last["seconds"] * square, last["peak_bytes"] * square, free_bytes(device))
     generator = torch.Generator(device=device).manual_seed(0)
     args = op.inputs(workload, generator)
     with torch.inference_mode():
@@ -126,12 +125,12 @@ def measure_job(payload: dict[str, Any]) -> dict[str, Any]:
     return {"peak_bytes": peak, "seconds": seconds}
 
 
-def refuse_longer(seconds: float, peak: int, free: int, growth: float = GROWTH) -> None:
-    """Raises Unsupported where a call `growth` times the last one takes too long or does not fit."""
-    if seconds * growth > LONGEST_S:
-        raise Unsupported(f"a call would take {seconds * growth:.0f} s")
-    if peak * growth > free:
-        raise Unsupported(f"a call would take {peak * growth / 1e9:.0f} GB, {free / 1e9:.0f} GB are free")
+def refuse_longer(seconds: float, peak: float, free: int) -> None:
+    """Raises Unsupported where a call that may need so much takes too long or does not fit; memory in bytes."""
+    if seconds > LONGEST_S:
+        raise Unsupported(f"a call may take {seconds:.0f} s")
+    if peak > free:
+        raise Unsupported(f"a call may take {peak / 1e9:.0f} GB, {free / 1e9:.0f} GB are free")
 
 
 def peak_bytes(build: Callable[[], Callable[..., Any]], args: Sequence[Any], device: str) -> tuple[int, float]:

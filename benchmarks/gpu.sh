@@ -59,7 +59,8 @@ for one in "${@:-${steps[@]}}"; do
     ncu) step ncu 240 "$python" benchmarks/against_ncu.py --save against-ncu ;;
     host) step host 60 "$python" benchmarks/host_time.py --device cuda --save host-time-gpu ;;
     sanitize) sanitize ;;
-    memory) step memory 400 "$python" benchmarks/attention_memory.py --device cuda --save attention-memory-gpu ;;
+    memory) step memory 400 "$python" benchmarks/attention_memory.py --device cuda --save attention-memory-gpu --kernel gluon.specialized \
+      --kernel triton.twoloop --kernel torch.plain --kernel torch.cudnn --kernel torch.flash --kernel torch.eager --kernel torch.math ;;
     profile) step profile 400 "$python" -m kernelyard profile --preset 1b --save profile-1b-gpu ;;
     *) echo "no step '$one'; there are ${steps[*]} aa twice ncu host sanitize memory" >&2; exit 2 ;;
   esac
