@@ -4,7 +4,7 @@
 # Logs go to ${OUT:-benchmarks/logs}, results to experiments/. Steps by default: right (tests, doctor, checks of every op), tune,
 # bench, profile. Steps that prove the clock, when named: aa (a kernel against itself, 100 times), twice (the whole bench again:
 # are its rows found again?), ncu (our times beside ncu's), host (what a call costs the host), sanitize (kernels under
-# compute-sanitizer). OPS="rmsnorm softmax" is for some ops only. A CPU has its own A/A:
+# compute-sanitizer), memory (how that of attention grows with the length). OPS="rmsnorm softmax" is for some ops only. A CPU has its own A/A:
 #   kernelyard bench rmsnorm --kernel cpp.onepass --shape 512x4096 --against-itself --repeat 100
 # TRIALS is the number of trials for each kernel and workload (8).
 set -uo pipefail
@@ -59,7 +59,9 @@ for one in "${@:-${steps[@]}}"; do
     ncu) step ncu 240 "$python" benchmarks/against_ncu.py --save against-ncu ;;
     host) step host 60 "$python" benchmarks/host_time.py --device cuda --save host-time-gpu ;;
     sanitize) sanitize ;;
+    memory) step memory 400 "$python" benchmarks/attention_memory.py --device cuda --save attention-memory-gpu --kernel gluon.specialized \
+      --kernel triton.twoloop --kernel torch.plain --kernel torch.cudnn --kernel torch.flash --kernel torch.eager --kernel torch.math ;;
     profile) step profile 400 "$python" -m kernelyard profile --preset 1b --save profile-1b-gpu ;;
-    *) echo "no step '$one'; there are ${steps[*]} aa twice ncu host sanitize" >&2; exit 2 ;;
+    *) echo "no step '$one'; there are ${steps[*]} aa twice ncu host sanitize memory" >&2; exit 2 ;;
   esac
 done

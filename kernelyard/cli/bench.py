@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any
 
 import click
@@ -50,7 +51,8 @@ def bench(
 ) -> int:
     """Time the kernels of OP against each other: device time and call time, with intervals, and the share of the ceiling.
 
-    A kernel runs in its stored config where one is stored, else in its author's default. Each is checked before it is timed.
+    A kernel runs in its stored config where one is stored, else in its author's default; on --matrix held_out always in the
+    latter, as nothing may have been chosen on those points. Each is checked before it is timed.
     A time that the device can't reach is flagged as impossible and is no result. Exit code 1 when a kernel that was named
     could not be timed, or when fewer than 95% of the intervals of --against-itself contain 1.0. Ctrl-C keeps the workloads
     that have finished (exit code 130).
@@ -59,7 +61,7 @@ def bench(
     from kernelyard.cli.bench_itself import bench_itself
     from kernelyard.cli.bench_rows import bench_workload, items_of
     from kernelyard.cli.workloads import matrices
-    from kernelyard.registry import registry
+    from kernelyard.registry import choices, registry
     from kernelyard.registry.machine import check_device, identity
     from kernelyard.tuner import ahead
     from kernelyard.tuner.bench import Bench
@@ -74,15 +76,16 @@ def bench(
     options = {"budget_s": seconds, "energy": energy}
     rows: list[dict[str, Any]] = []
     workloads = [contract.workload(point, device) for point in frozen.points]
-    items = [item for workload in workloads for item in items_of(everything, contract, workload, names)]
-    ahead.build(items, Limits(), ahead.processes(len(items)), say)
     interrupted = False
-    with Worker() as worker:
+    with choices.none() if frozen.held_out else nullcontext(), Worker() as worker:
+        items = [item for workload in workloads for item in items_of(everything, contract, workload, names)]
+        ahead.build(items, Limits(), ahead.processes(len(items)), say)
         runner = Bench(worker, Limits())
         try:
             for workload in workloads:
                 say(f"{op} {workload.label()}")
-                rows += bench_workload(runner, everything, contract, workload, names, options)
+                found = bench_workload(runner, everything, contract, workload, names, options)
+                rows += [row | {"matrix": frozen.name, "held_out": frozen.held_out} for row in found]
             if explained:
                 bench_explained.explain(runner, contract, device, frozen.points, rows)
         except KeyboardInterrupt:

@@ -11,6 +11,9 @@ COLUMNS = (
 )  # fmt: skip
 
 
+HELD_OUT = "these points are held out: no kernel is tuned on them, and each runs in its author's default"
+
+
 def show(rows: list[dict[str, Any]]) -> None:
     """The table, then what was not timed and why, what is noisy, and what a reader must know of the figures."""
     timed = [row for row in rows if row["device_time_us"] is not None]
@@ -28,9 +31,10 @@ def show(rows: list[dict[str, Any]]) -> None:
 
 def _notes(timed: list[dict[str, Any]]) -> list[str]:
     """Each once."""
+    held_out = [HELD_OUT for row in timed if row["held_out"]]
     notes = [text for row in timed for text in (row["notes"], row["no_energy"] and f"no energy: {row['no_energy']}") if text]
     above = [f"{row['label']}: {row['kernel']} is {row['ceiling_note']}" for row in timed if row["ceiling_note"]]
-    return list(dict.fromkeys([*notes, *above]))
+    return list(dict.fromkeys([*held_out, *notes, *above]))
 
 
 def _cells(row: dict[str, Any]) -> tuple[object, ...]:
@@ -57,8 +61,14 @@ def save(name: str, device: Any, rows: list[dict[str, Any]]) -> Any:
     for row in timed:
         by_label.setdefault(row["label"], {})[row["kernel"]] = row["device_time_us"]
     results = [ResultRow(row["op"], row["label"], row["kernel"], row["config"], row["device_time_us"], row["call_time_us"], row["low_us"],
-                         row["high_us"], by_label[row["label"]], row["percent_of_ceiling"]) for row in timed]  # fmt: skip
-    lines = [f"# {name}", "", f"`{command_line()}`", "", f"Device: {device.name} ({device.key()}).", "",
+                         row["high_us"], by_label[row["label"]], row["percent_of_ceiling"], row["matrix"]) for row in timed]  # fmt: skip
+    lines = [f"# {name}", "", f"`{command_line()}`", "", f"Device: {device.name} ({device.key()}).", "", *_matrices(timed), "",
              "| workload | kernel | us | vs eager | of ceiling |", "| --- | --- | --- | --- | --- |"]  # fmt: skip
     lines += ["| " + " | ".join((c[0], c[1], c[3], c[6], c[8])) + " |" for c in (tuple(map(str, _cells(row))) for row in timed)]
     return save_experiment(name, results, device=device, command=command_line(), note="\n".join(lines) + "\n")
+
+
+def _matrices(timed: list[dict[str, Any]]) -> list[str]:
+    """Whose points the rows are, and of those that are held out what that means."""
+    told = {f"Matrix: {row['matrix']}" + (f"; {HELD_OUT}." if row["held_out"] else ".") for row in timed}
+    return sorted(told)

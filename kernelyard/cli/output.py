@@ -16,7 +16,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 device_option = click.option("--device", help="cpu or cuda; by default a GPU where there is one.")
 dtype_option = click.option("--dtype", help="fp32, bf16 or fp16; with --shape.")
-matrix_option = click.option("--matrix", help="A frozen matrix by name, or a JSON file of your own.")
+matrix_option = click.option("--matrix", help="A frozen matrix by name (correctness, performance, held_out), or a JSON file of your own.")
 
 
 class Seconds(click.FloatRange):

@@ -24,11 +24,14 @@ from kernelyard.cli.output import (
     shape_option,
     table,
 )
+from kernelyard.errors import UsageError
 
 if TYPE_CHECKING:
     from kernelyard.store.results import ResultRow
     from kernelyard.tuner.progress import Progress
     from kernelyard.tuner.report import TuneReport, WorkloadReport
+
+INSTEAD = "Tune the performance matrix, then run kernelyard bench {} --matrix held_out."
 
 
 @click.command(epilog="Example: kernelyard tune rmsnorm --shape 16x4096 --dtype fp32")
@@ -69,6 +72,8 @@ def tune(
 
     device, everything = check_device(device), registry.current()
     chosen = matrices(everything, ops, device=device, matrix=matrix, shapes=shapes, dtype=dtype, default="performance")
+    if any(frozen.held_out for frozen in chosen):
+        raise UsageError(f"matrix {chosen[0].name} is held out: what is tuned on it can't be shown on it.", do=INSTEAD.format(ops[0]))
     show, reports = _Progress(), []
     for frozen in chosen:
         op = everything.op(frozen.op)
@@ -180,4 +185,5 @@ def _result(report: TuneReport, one: WorkloadReport) -> ResultRow:
         times.get("high"),
         {name: both["device_us"] for name, both in evidence["baselines"].items()},
         evidence.get("percent_of_ceiling"),
+        report.matrix_name,
     )

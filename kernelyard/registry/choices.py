@@ -5,7 +5,8 @@ The registry knows no store. `connect` names the function that looks one up; `ke
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from kernelyard.registry.answer import YES, Answer, no
@@ -26,6 +27,17 @@ def connect(source: Source | str | None) -> None:
     """Where choices come from: a function, or 'module:function' imported at the first lookup, or nowhere."""
     global _source
     _source = source
+
+
+@contextmanager
+def none() -> Iterator[None]:
+    """No stored choice is found meanwhile: what is held out is met as by someone who never tuned."""
+    global _source
+    before, _source = _source, None
+    try:
+        yield
+    finally:
+        _source = before
 
 
 def find(workload: Workload, mode: str = "device") -> Choice | None:

@@ -43,6 +43,7 @@ class Point:
 
 LAYOUTS = ("contiguous", "row_strided", "transposed", "broadcast", "offset")
 ABSENT, GIVEN = "absent", "given"
+HELD_OUT = "held_out"
 
 
 def point_payload(point: Point) -> list[Any]:
@@ -63,6 +64,11 @@ class Matrix:
     name: str
     op: str
     points: tuple[Point, ...]
+
+    @property
+    def held_out(self) -> bool:
+        """Whether nothing may be chosen by its points: they are timed for a report, and never tuned."""
+        return self.name.split("/")[0] == HELD_OUT
 
     @cached_property
     def hash(self) -> str:

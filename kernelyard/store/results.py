@@ -22,7 +22,7 @@ PACKAGES = ("kernelyard", "torch", "triton", "apache-tvm-ffi", "optuna", "numpy"
 
 @dataclass(frozen=True)
 class ResultRow:
-    """One kernel and config on one workload. Times in microseconds; None where a time was not taken."""
+    """One kernel and config on one workload. Times in microseconds; None where a time was not taken. `matrix` is whose point it is."""
 
     op: str
     workload: str
@@ -34,6 +34,7 @@ class ResultRow:
     high_us: float | None
     baselines: Mapping[str, float | None] = field(default_factory=dict)
     percent_of_ceiling: float | None = None
+    matrix: str = ""
 
 
 def save_experiment(

@@ -10,6 +10,7 @@ import pytest
 
 from kernelyard.cli import bench_rows, run
 from kernelyard.measure import ceiling_file
+from kernelyard.registry import choices
 from kernelyard.registry.machine import identity
 
 
@@ -68,3 +69,23 @@ def test_interrupted_it_shows_and_saves_the_workloads_that_had_finished(
     (saved,) = tmp_path.glob("experiments/*-cut/results.json")
     assert [row["workload"]["shapes"]["a"] for row in json.loads(told.out)["rows"]] == [[4096]] and seen == ["4096 fp32"]
     assert len(json.loads(saved.read_text())["rows"]) == 1 and "interrupted" in told.err
+
+
+@pytest.mark.parametrize(("asked", "matrix"), [("--shape=10000", "command line"), ("--matrix=held_out", "held_out/cpu")])
+def test_points_that_are_held_out_are_timed_without_stored_choices_and_told_so(
+    asked: str, matrix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    seen = list[str]()
+    monkeypatch.setattr(choices, "_source", lambda op, *rest: seen.append(op))
+    assert run(["bench", "vector_add", "--kernel", "torch.eager", asked, "--seconds", "0.1", "--device", "cpu", "--save", "it"]) == 0
+    (saved,) = tmp_path.glob("experiments/*-it")
+    told, note, rows = capsys.readouterr().out, (saved / "note.md").read_text(), json.loads((saved / "results.json").read_text())["rows"]
+    held_out = asked == "--matrix=held_out"
+    assert {row["matrix"] for row in rows} == {matrix} and f"Matrix: {matrix}" in note and bool(seen) != held_out
+    assert ("held out" in note) == ("held out" in told) == held_out and choices._source is not None
+
+
+def test_what_is_held_out_is_not_tuned(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["tune", "vector_add", "--matrix", "held_out", "--device", "cpu"]) == 2
+    assert "held out" in (told := capsys.readouterr().err) and "kernelyard bench vector_add --matrix held_out" in told

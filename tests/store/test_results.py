@@ -24,7 +24,7 @@ def test_a_result_has_the_stable_names_beside_a_note(tmp_path: Path) -> None:
     folder = save(tmp_path)
     content = json.loads((folder / "results.json").read_text())
     assert {"schema", "device", "versions", "commit", "command", "rows"} <= set(content)
-    stable = "op workload kernel config device_time_us call_time_us low_us high_us baselines percent_of_ceiling"
+    stable = "op workload kernel config device_time_us call_time_us low_us high_us baselines percent_of_ceiling matrix"
     assert set(content["rows"][0]) == set(stable.split())
     assert (folder / "note.md").read_text().startswith("# demo")
 
