@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kernelyard.plugins.cuda import spaces
+from kernelyard.plugins.cuda import ring, spaces
 from kernelyard.plugins.cuda.rmsnorm_backward import alike
 from kernelyard.registry.kernel import Kernel, Support
 from kernelyard.registry.spec import YES, Answer, Determinism, Workload, no
@@ -27,26 +27,41 @@ def _rows(most_cols: int, least_cols: int = 0) -> Support:
     return Support(("cuda",), DTYPES, most={"cols": most_cols, "rows": MOST_ROWS}, least={"cols": least_cols}, predicates=(two_dimensions,))
 
 
+RING = Support(
+    ("cuda",), DTYPES, most={"cols": MOST_COLS, "rows": MOST_ROWS}, least={"cols": ring.LEAST_COLS},
+    predicates=(two_dimensions, ring.whole_vectors),
+)  # fmt: skip
+
 KERNELS = (
     Kernel(
         "cuda.row", "rmsnorm", "cuda", "a row in the registers of a few warps, 16-byte accesses at any width",
         "kernelyard.plugins.cuda.rmsnorm:row", _rows(ROW_MOST_COLS), spaces.RMSNORM_ROW,
-        files=("rmsnorm.cu", "rows.cuh", "rows.py"), fallbacks=("triton.row",), priority=5,
+        files=("rmsnorm.cu", "rmsnorm.cuh", "rows.cuh", "rows.py", "ring.py"), fallbacks=("triton.row",), priority=5,
     ),
     Kernel(
         "cuda.cluster", "rmsnorm", "cuda", "a wide row in the registers of a thread block cluster, read once",
         "kernelyard.plugins.cuda.rmsnorm:cluster", _rows(MOST_COLS, 4096), spaces.RMSNORM_CLUSTER,
-        files=("rmsnorm.cu", "rows.cuh", "rows.py"), fallbacks=("triton.sweep",), priority=4,
+        files=("rmsnorm.cu", "rmsnorm.cuh", "rows.cuh", "rows.py", "ring.py"), fallbacks=("triton.sweep",), priority=4,
+    ),
+    Kernel(
+        "cuda.ring", "rmsnorm", "cuda", "persistent blocks, whole rows by bulk copies into a ring in shared memory",
+        "kernelyard.plugins.cuda.rmsnorm:ring", RING, ring.SPACE,
+        files=("rmsnorm_ring.cu", "rmsnorm.cuh", "ring.cuh", "rows.cuh", "rows.py", "ring.py"), fallbacks=("cuda.row",), priority=3,
     ),
     Kernel(
         "cuda.row", "softmax", "cuda", "a row in the registers of a few warps, 16-byte accesses at any width",
         "kernelyard.plugins.cuda.softmax:row", _rows(ROW_MOST_COLS), spaces.SOFTMAX_ROW,
-        files=("softmax.cu", "rows.cuh", "rows.py"), fallbacks=("triton.row",), priority=5,
+        files=("softmax.cu", "softmax.cuh", "rows.cuh", "rows.py", "ring.py"), fallbacks=("triton.row",), priority=5,
     ),
     Kernel(
         "cuda.cluster", "softmax", "cuda", "a wide row in the registers of a thread block cluster, read once",
         "kernelyard.plugins.cuda.softmax:cluster", _rows(MOST_COLS, 4096), spaces.SOFTMAX_CLUSTER,
-        files=("softmax.cu", "rows.cuh", "rows.py"), fallbacks=("triton.sweep",), priority=4,
+        files=("softmax.cu", "softmax.cuh", "rows.cuh", "rows.py", "ring.py"), fallbacks=("triton.sweep",), priority=4,
+    ),
+    Kernel(
+        "cuda.ring", "softmax", "cuda", "persistent blocks, whole rows by bulk copies into a ring in shared memory",
+        "kernelyard.plugins.cuda.softmax:ring", RING, ring.SPACE,
+        files=("softmax_ring.cu", "softmax.cuh", "ring.cuh", "rows.cuh", "rows.py", "ring.py"), fallbacks=("cuda.row",), priority=3,
     ),
     Kernel(
         "cuda.cluster", "rmsnorm_backward", "cuda", "persistent clusters, rows prefetched, dw in registers",
