@@ -88,6 +88,23 @@ def test_a_ring_takes_rows_of_whole_16_bytes_of_which_two_fit_in_shared_memory(o
 
 
 @pytest.mark.parametrize(
+    ("op", "shape", "first"),
+    [
+        ("rmsnorm", (16, 4096), "triton.row"), ("rmsnorm", (4096, 768), "triton.row"), ("rmsnorm", (32768, 128), "triton.row"),
+        ("rmsnorm", (16384, 4096), "cuda.row"), ("rmsnorm", (4096, 8192), "cuda.row"), ("rmsnorm", (1000, 4095), "cuda.row"),
+        ("rmsnorm", (2048, 32768), "cuda.cluster"),
+        ("softmax", (8192, 4096), "triton.row"), ("softmax", (2048, 32768), "triton.packed"), ("softmax", (1000, 4095), "triton.shifted"),
+        ("rmsnorm_backward", (1000, 4095), "cuda.cluster"), ("rmsnorm_backward", (16384, 4096), "triton.persistent"),
+        ("rmsnorm_backward", (2048, 32768), "triton.split"),
+    ],
+)  # fmt: skip
+def test_without_a_choice_the_kernel_comes_first_that_was_measured_fastest(op: str, shape: tuple[int, int], first: str) -> None:
+    work = registry.current().op(op).workload(Point(shape, "bfloat16"), "cuda")
+    fitting = [kernel for kernel in registry.current().kernels(op) if kernel.support.fits(work)]
+    assert max(fitting, key=lambda kernel: kernel.priority_for(work)).name == first
+
+
+@pytest.mark.parametrize(
     ("shape", "strides"),
     [((16, 4095), (4095, 1)), ((16, 100), (100, 1)), ((9, 64), (64, 1)), ((5, 33), (66, 1)), ((4, 7), (0, 1))],
     ids=str,
