@@ -223,8 +223,12 @@ CONFIGS: dict[str, tuple[Config, ...]] = {
     "rmsnorm/cuda.ring": ({"threads": 128, "stages": 2, "blocks_per_sm": 1}, {"threads": 512, "stages": 4, "blocks_per_sm": 2}),
     "softmax/cuda.ring": ({"threads": 128, "stages": 2, "blocks_per_sm": 1}, {"threads": 512, "stages": 4, "blocks_per_sm": 2}),
     "rmsnorm_backward/cuda.cluster": (
-        {"threads": 64, "cluster": 1, "stages": 2, "blocks_per_sm": 1}, {"threads": 96, "cluster": 2, "stages": 3, "blocks_per_sm": 2},
-        {"threads": 64, "cluster": 8, "stages": 4, "blocks_per_sm": 1},
+        {"threads": 64, "cluster": 1, "stages": 2, "blocks_per_sm": 1, "ahead": False},
+        {"threads": 96, "cluster": 2, "stages": 3, "blocks_per_sm": 2, "ahead": False},
+        {"threads": 64, "cluster": 8, "stages": 4, "blocks_per_sm": 1, "ahead": False},
+        {"threads": 256, "cluster": 1, "stages": 3, "blocks_per_sm": 1, "ahead": True},
+        {"threads": 96, "cluster": 2, "stages": 4, "blocks_per_sm": 2, "ahead": True},
+        {"threads": 64, "cluster": 8, "stages": 3, "blocks_per_sm": 1, "ahead": True},
     ),
 }  # fmt: skip
 SHAPES = ((1, 13), (7, 129), (300, 1000), (33, 4095), (2, 4111), (700, 4096), (601, 1032))

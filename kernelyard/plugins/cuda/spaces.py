@@ -34,6 +34,8 @@ SHARED = Parameter("cluster", (1, 2, 4, 8), "blocks that share a row, so that su
 STAGES = Parameter("stages", (2, 3, 4, 5), "rows on their way or in use: 2 load one ahead, more cover a latency longer than a row's work")
 BLOCKS = Parameter("blocks_per_sm", (1, 2, 3, 4, 6, 8), "resident: more hide each other's barriers, fewer write fewer partial sums of dw")
 
+AHEAD = Parameter("ahead", (False, True), "sums of a row are sent while the row before is written: hides an exchange, reads shared memory twice")
+
 
 def _few_vectors(config: Config, workload: Workload) -> bool:
     return vectors(workload, config) * int(config.get("each", 1)) <= MOST_VECTORS
@@ -73,6 +75,11 @@ def _whole_warps(config: Config, workload: Workload) -> bool:
     return int(config["threads"]) % 32 == 0
 
 
+def _ahead_has_rows(config: Config, workload: Workload) -> bool:
+    return not config["ahead"] or (int(config["stages"]) > 2 and int(config["threads"]) * int(config["cluster"]) > 32)
+
+
+ROWS_AHEAD = Constraint(_ahead_has_rows, "sums ahead need a third row on its way, and more warps than one")
 SPILLS = Constraint(_few_vectors, f"a thread would hold more than {MOST_VECTORS} vectors and spill registers")
 BUSY = Constraint(_all_busy, "more than half of the threads would have no vector")
 BLOCK = Constraint(_whole_blocks, "a block is whole warps, 1024 threads at most")
@@ -123,7 +130,7 @@ def backward_default(workload: Workload) -> Config:
     whole = max(workload.dim("cols") // vector(workload), 1)
     blocks = next((n for n in (1, 2, 4, 8) if whole <= n * 512), 8)
     threads = _threads(max(min(whole // blocks, 256 if whole <= 4096 else 512), 32))
-    wanted: Config = {"threads": threads, "cluster": blocks, "stages": 3, "hint": "none", "overlap": True}
+    wanted: Config = {"threads": threads, "cluster": blocks, "stages": 3, "ahead": False, "hint": "none", "overlap": True}
     resident = 768 if workload.dim("rows") > 1024 else 512
     tried: list[Config] = [{**wanted, "blocks_per_sm": n} for n in (8, 6, 4, 3, 2, 1) if n * threads <= resident]
     return next(
@@ -144,4 +151,4 @@ SOFTMAX_ROW = ConfigSpace((THREADS, ROWS, EACH, HINT, OVERLAP), ROW_RULES, row_d
 RMSNORM_ROW = ConfigSpace((THREADS, ROWS, EACH, HINT, OVERLAP, WEIGHT), ROW_RULES, _early(norm_row_default))
 SOFTMAX_CLUSTER = ConfigSpace((THREADS, CLUSTER, HINT, OVERLAP), (SPILLS, BUSY, WARPS), cluster_default)
 RMSNORM_CLUSTER = ConfigSpace((THREADS, CLUSTER, HINT, OVERLAP, WEIGHT), (SPILLS, BUSY, WARPS), _early(cluster_default))
-BACKWARD = ConfigSpace((THREADS, SHARED, STAGES, BLOCKS, HINT, OVERLAP), (BUSY, WARPS, PROCESSOR, SUMS), backward_default)
+BACKWARD = ConfigSpace((THREADS, SHARED, STAGES, BLOCKS, AHEAD, HINT, OVERLAP), (BUSY, WARPS, PROCESSOR, SUMS, ROWS_AHEAD), backward_default)
