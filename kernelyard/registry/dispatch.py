@@ -88,7 +88,7 @@ def _candidates(op: Op, workload: Workload, table: Registry, pins: Pins, rejecte
         yield _pinned(op, workload, table, pins, pinned)
         return
     yield from _chosen(op, workload, table, pins, rejected)
-    for kernel in _by_priority(op, table):
+    for kernel in _by_priority(op, workload, table):
         answer, config = _fit(table, kernel, workload, pins)
         if answer and (failure := _failed.get(_build_key(workload, kernel, config))):
             answer = no(f"does not build: {failure}")
@@ -96,7 +96,9 @@ def _candidates(op: Op, workload: Workload, table: Registry, pins: Pins, rejecte
             rejected.append(Rejected(kernel.name, answer.reason))
             continue
         last = kernel.name == op.fallback
-        reason = "the op's fallback: no other kernel can" if last else f"not tuned; highest priority ({kernel.priority}) that can"
+        reason = (
+            "the op's fallback: no other kernel can" if last else f"not tuned; highest priority ({kernel.priority_for(workload)}) that can"
+        )
         yield Selection(op.name, workload, kernel, config, reason, tuple(rejected))
     raise _nothing(op, workload, rejected, pins)
 
@@ -140,10 +142,11 @@ def _as_pinned(op: Op, workload: Workload, table: Registry, pins: Pins, kernel: 
     return *_fit(table, kernel, workload, pins), False
 
 
-def _by_priority(op: Op, table: Registry) -> list[Kernel]:
-    """Kernels of priority >= 0, each followed by its fallbacks, the op's fallback last; each once."""
+def _by_priority(op: Op, workload: Workload, table: Registry) -> list[Kernel]:
+    """Kernels of priority >= 0 for this workload, each followed by its fallbacks, the op's fallback last; each once."""
     kernels = table.by_op.get(op.name, {})
-    names = [name for k in table.kernels(op.name) if k.priority >= 0 for name in (k.name, *k.fallbacks) if name != op.fallback]
+    ranked = sorted(((k.priority_for(workload), k) for k in table.kernels(op.name)), key=lambda pair: -pair[0])
+    names = [name for priority, k in ranked if priority >= 0 for name in (k.name, *k.fallbacks) if name != op.fallback]
     return [kernels[name] for name in dict.fromkeys([*names, op.fallback]) if name in kernels]
 
 

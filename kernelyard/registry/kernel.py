@@ -77,7 +77,8 @@ class Kernel:
 
     `entry(workload, config)` returns what the backend asks for: see `kernelyard.registry.backend`.
     `files` are further sources beside the entry's module ('rmsnorm.cpp'); a change in any makes choices stale.
-    `priority` decides between untuned kernels, higher first; `fallbacks` are tried next, by name.
+    `priority` decides between untuned kernels, higher first; `fallbacks` are tried next, by name. Where measurements differ by workload,
+    `priority_where` has priorities for ranges of workloads, of which the first that holds decides; `priority` is for all others.
     """
 
     name: str
@@ -91,6 +92,7 @@ class Kernel:
     fallbacks: tuple[str, ...] = ()
     priority: int = 0
     determinism: Determinism = Determinism.BITWISE
+    priority_where: tuple[tuple[Support, int], ...] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "determinism", Determinism(self.determinism))
@@ -104,6 +106,10 @@ class Kernel:
         )
         require(":" in self.entry, f"kernel '{self.name}': entry '{self.entry}' must be 'package.module:function'")
         require(self.name not in self.fallbacks, f"kernel '{self.name}' names itself as a fallback")
+
+    def priority_for(self, workload: Workload) -> int:
+        """What decides between untuned kernels of this workload."""
+        return next((priority for where, priority in self.priority_where if where.fits(workload)), self.priority)
 
     @property
     def folder(self) -> Path:

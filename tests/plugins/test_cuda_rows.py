@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
+from dataclasses import replace
 from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
@@ -73,6 +74,36 @@ def test_a_row_is_served_up_to_the_width_that_its_registers_hold(op: str, cols: 
     assert f"cols is {cols + 1}, the most is {cols}" in kernel.support.fits(workload(kernel, (2, cols + 1))).reason
 
 
+@pytest.mark.parametrize("op", ["rmsnorm", "softmax"])
+def test_a_ring_takes_rows_of_whole_16_bytes_of_which_two_fit_in_shared_memory(op: str) -> None:
+    fits = kernel_of(op, "cuda.ring").support.fits
+    ring = kernel_of(op, "cuda.ring")
+    assert fits(workload(ring, (9, 32768))) and fits(workload(ring, (9, 16384), "float32"))
+    assert "two rows of 131072 bytes don't fit in 227 KiB" in fits(workload(ring, (9, 32768), "float32")).reason
+    assert "rows of 4095 columns, 4095 apart, don't all start" in fits(workload(ring, (9, 4095))).reason
+    x = TensorSpec((9, 4096), "bfloat16", (4100, 1))
+    assert "rows of 4096 columns, 4100 apart" in fits(replace(workload(ring, (9, 4096)), tensors=(("x", x),))).reason
+    x = TensorSpec((9, 4096), "bfloat16", (4096, 1), aligned=False)
+    assert "x must start at a multiple of 16 bytes" in fits(replace(workload(ring, (9, 4096)), tensors=(("x", x),))).reason
+
+
+@pytest.mark.parametrize(
+    ("op", "shape", "first"),
+    [
+        ("rmsnorm", (16, 4096), "triton.row"), ("rmsnorm", (4096, 768), "triton.row"), ("rmsnorm", (32768, 128), "triton.row"),
+        ("rmsnorm", (16384, 4096), "cuda.row"), ("rmsnorm", (4096, 8192), "cuda.row"), ("rmsnorm", (1000, 4095), "cuda.row"),
+        ("rmsnorm", (2048, 32768), "cuda.cluster"),
+        ("softmax", (8192, 4096), "triton.row"), ("softmax", (2048, 32768), "triton.packed"), ("softmax", (1000, 4095), "triton.shifted"),
+        ("rmsnorm_backward", (1000, 4095), "cuda.cluster"), ("rmsnorm_backward", (16384, 4096), "triton.persistent"),
+        ("rmsnorm_backward", (2048, 32768), "triton.split"),
+    ],
+)  # fmt: skip
+def test_without_a_choice_the_kernel_comes_first_that_was_measured_fastest(op: str, shape: tuple[int, int], first: str) -> None:
+    work = registry.current().op(op).workload(Point(shape, "bfloat16"), "cuda")
+    fitting = [kernel for kernel in registry.current().kernels(op) if kernel.support.fits(work)]
+    assert max(fitting, key=lambda kernel: kernel.priority_for(work)).name == first
+
+
 @pytest.mark.parametrize(
     ("shape", "strides"),
     [((16, 4095), (4095, 1)), ((16, 100), (100, 1)), ((9, 64), (64, 1)), ((5, 33), (66, 1)), ((4, 7), (0, 1))],
@@ -103,6 +134,10 @@ def test_what_needs_hopper_is_refused_on_an_older_gpu_and_the_rest_is_built(kern
     monkeypatch.setattr(rows, "identity", lambda device: DeviceIdentity("cuda", "A100", "sm_80", "", ""))
     work = workload(kernel, (4, 8192))
     wanted = {**kernel.space.default_for(work), "overlap": False}
+    if kernel.name == "cuda.ring":
+        with pytest.raises(Unsupported, match=r"ring of rows .*sm_80"):
+            load(kernel.entry)(work, wanted)
+        return
     with pytest.raises(Unsupported, match=r"launch that overlaps .*sm_80"):
         load(kernel.entry)(work, {**wanted, "overlap": True, **({"cluster": 1} if "cluster" in wanted else {})})
     if kernel.name == "cuda.row":
@@ -159,6 +194,20 @@ def test_rows_of_any_width_are_read_in_16_bytes_without_spills_or_fences_of_the_
         assert not re.search(r"\b(STL|LDL|MEMBAR)\b", code)
 
 
+@builds
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("op", ["rmsnorm", "softmax"])
+def test_a_ring_s_rows_come_by_bulk_copies_and_nothing_spills(op: str, home: Path) -> None:
+    kernel = kernel_of(op, "cuda.ring")
+    work = workload(kernel, (2048, 32768))
+    library = artefact(load(kernel.entry)(work, kernel.space.default_for(work)), kernel.folder, kernel.name, recipe("9.0a"))
+    forms = [code for code in functions(disassembled(library)) if "from_ring" in code.partition("\n")[0]]
+    assert len(forms) == 2, "one for an output of whole vectors, one for an output that starts anywhere"
+    for code in forms:
+        assert re.search(r"\bUBLKCP\b", code) and re.search(r"\bLDS\.128\b", code)
+        assert not re.search(r"\b(STL|LDL|MEMBAR)\b", code)
+
+
 # On a GPU -------------------------------------------------------------------------------------------
 
 CONFIGS: dict[str, tuple[Config, ...]] = {
@@ -171,12 +220,18 @@ CONFIGS: dict[str, tuple[Config, ...]] = {
     ),
     "rmsnorm/cuda.cluster": ({"threads": 64, "cluster": 8, "weight": "early"}, {"threads": 96, "cluster": 2, "weight": "late"}),
     "softmax/cuda.cluster": ({"threads": 64, "cluster": 8}, {"threads": 96, "cluster": 2}),
+    "rmsnorm/cuda.ring": ({"threads": 128, "stages": 2, "blocks_per_sm": 1}, {"threads": 512, "stages": 4, "blocks_per_sm": 2}),
+    "softmax/cuda.ring": ({"threads": 128, "stages": 2, "blocks_per_sm": 1}, {"threads": 512, "stages": 4, "blocks_per_sm": 2}),
     "rmsnorm_backward/cuda.cluster": (
-        {"threads": 64, "cluster": 1, "stages": 2, "blocks_per_sm": 1}, {"threads": 96, "cluster": 2, "stages": 3, "blocks_per_sm": 2},
-        {"threads": 64, "cluster": 8, "stages": 4, "blocks_per_sm": 1},
+        {"threads": 64, "cluster": 1, "stages": 2, "blocks_per_sm": 1, "ahead": False},
+        {"threads": 96, "cluster": 2, "stages": 3, "blocks_per_sm": 2, "ahead": False},
+        {"threads": 64, "cluster": 8, "stages": 4, "blocks_per_sm": 1, "ahead": False},
+        {"threads": 256, "cluster": 1, "stages": 3, "blocks_per_sm": 1, "ahead": True},
+        {"threads": 96, "cluster": 2, "stages": 4, "blocks_per_sm": 2, "ahead": True},
+        {"threads": 64, "cluster": 8, "stages": 3, "blocks_per_sm": 1, "ahead": True},
     ),
 }  # fmt: skip
-SHAPES = ((1, 13), (7, 129), (300, 1000), (33, 4095), (2, 4111), (700, 4096))
+SHAPES = ((1, 13), (7, 129), (300, 1000), (33, 4095), (2, 4111), (700, 4096), (601, 1032))
 
 
 @pytest.mark.gpu
@@ -212,7 +267,7 @@ def test_every_form_keeps_the_contract_at_every_alignment(kernel: Kernel, agreem
 def test_an_output_that_starts_anywhere_is_written_and_nothing_beside_it(kernel: Kernel, offset: int, agreement: ModuleType) -> None:
     from kernelyard.plugins.cuda.build import builder
 
-    op, work = op_of(kernel), workload(kernel, (5, 4099))
+    op, work = op_of(kernel), workload(kernel, (5, 4096 if kernel.name == "cuda.ring" else 4099))
     args = op.inputs(work, torch.Generator("cuda").manual_seed(2))
     built = builder.build(op, kernel, work, kernel.space.default_for(work))
     first, *others = op.empty(*args)

@@ -53,6 +53,19 @@ def test_the_highest_priority_serves_an_untuned_call(install: Install) -> None:
     assert chosen().reason == "not tuned; highest priority (2) that can" and chosen().rejected == ()
 
 
+def test_a_priority_for_a_range_of_workloads_holds_inside_it_alone(install: Install) -> None:
+    narrow = Support(("cpu",), ("float32",), most={"cols": 4})
+    install(NEXT, make_kernel("fake.narrow", 1, priority=0, priority_where=((WIDE, 7), (narrow, 5))), LAST)
+    assert chosen().reason == "not tuned; highest priority (5) that can" and ran() == 1
+    assert ran(torch.ones(2, 5)) == 2
+    assert chosen(SCALE.workload(Point((2, 100), "float32"))).reason == "not tuned; highest priority (7) that can"
+
+
+def test_a_negative_priority_for_a_range_leaves_its_workloads_to_others(install: Install) -> None:
+    install(NEXT, make_kernel("fake.best", 1, priority=2, priority_where=((Support(("cpu",), ("float32",), most={"cols": 4}), -1),)), LAST)
+    assert ran() == 2 and ran(torch.ones(2, 5)) == 1
+
+
 def test_a_kernel_that_cannot_run_is_passed_over_with_its_reason(install: Install) -> None:
     install(make_kernel("fake.best", 1, priority=2, support=WIDE), NEXT, LAST)
     assert ran() == 2 and rejected(chosen()) == {"fake.best": "cols is 4, the least is 100"}

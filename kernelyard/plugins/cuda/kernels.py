@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from kernelyard.plugins.cuda import spaces
+from collections.abc import Callable
+
+from kernelyard.plugins.cuda import ring, spaces
 from kernelyard.plugins.cuda.rmsnorm_backward import alike
+from kernelyard.plugins.cuda.rows import vector
 from kernelyard.registry.kernel import Kernel, Support
 from kernelyard.registry.spec import YES, Answer, Determinism, Workload, no
 
@@ -27,26 +30,59 @@ def _rows(most_cols: int, least_cols: int = 0) -> Support:
     return Support(("cuda",), DTYPES, most={"cols": most_cols, "rows": MOST_ROWS}, least={"cols": least_cols}, predicates=(two_dimensions,))
 
 
+HALVES = ("bfloat16", "float16")
+MANY_ROWS = spaces.FEW_ROWS + 1
+
+
+def odd_width(workload: Workload) -> Answer:
+    """Whether rows aren't whole 16 bytes."""
+    return no("rows are whole vectors") if workload.dim("cols") % vector(workload) == 0 else YES
+
+
+def _measured(least_cols: int, most_cols: int, *more: Callable[[Workload], Answer]) -> Support:
+    """Many rows of so many columns of 16 bits: a range between points that were timed."""
+    return Support(("cuda",), HALVES, least={"rows": MANY_ROWS, "cols": least_cols}, most={"cols": most_cols}, predicates=more)
+
+
+RING = Support(
+    ("cuda",), DTYPES, most={"cols": MOST_COLS, "rows": MOST_ROWS}, least={"cols": ring.LEAST_COLS},
+    predicates=(two_dimensions, ring.whole_vectors),
+)  # fmt: skip
+
 KERNELS = (
     Kernel(
         "cuda.row", "rmsnorm", "cuda", "a row in the registers of a few warps, 16-byte accesses at any width",
         "kernelyard.plugins.cuda.rmsnorm:row", _rows(ROW_MOST_COLS), spaces.RMSNORM_ROW,
-        files=("rmsnorm.cu", "rows.cuh", "rows.py"), fallbacks=("triton.row",), priority=5,
+        files=("rmsnorm.cu", "rmsnorm.cuh", "rows.cuh", "rows.py", "ring.py"), fallbacks=("triton.row",), priority=5,
+        # us of cuda.row and the next: 33.9 and 34.6 at 8192x4096, 66.6 and 67.3 at 16384x4096, 34.2 and 35.4 at 4096x8192, 6.8 and 7.6
+        # at 1000x4095; 1.56 and 1.44 at 16x4096, 5.4 and 5.0 at 4096x768.
+        priority_where=((_measured(4095, 8192), 45),),
     ),
     Kernel(
         "cuda.cluster", "rmsnorm", "cuda", "a wide row in the registers of a thread block cluster, read once",
         "kernelyard.plugins.cuda.rmsnorm:cluster", _rows(MOST_COLS, 4096), spaces.RMSNORM_CLUSTER,
-        files=("rmsnorm.cu", "rows.cuh", "rows.py"), fallbacks=("triton.sweep",), priority=4,
+        files=("rmsnorm.cu", "rmsnorm.cuh", "rows.cuh", "rows.py", "ring.py"), fallbacks=("triton.sweep",), priority=4,
+        priority_where=((_measured(32768, 32768), 45),),  # 71.2 us at 2048x32768; cuda.row 73, triton.persistent 75, triton.sweep 81
+    ),
+    Kernel(
+        "cuda.ring", "rmsnorm", "cuda", "persistent blocks, whole rows by bulk copies into a ring in shared memory",
+        "kernelyard.plugins.cuda.rmsnorm:ring", RING, ring.SPACE,
+        files=("rmsnorm_ring.cu", "rmsnorm.cuh", "ring.cuh", "rows.cuh", "rows.py", "ring.py"), fallbacks=("cuda.row",), priority=3,
     ),
     Kernel(
         "cuda.row", "softmax", "cuda", "a row in the registers of a few warps, 16-byte accesses at any width",
         "kernelyard.plugins.cuda.softmax:row", _rows(ROW_MOST_COLS), spaces.SOFTMAX_ROW,
-        files=("softmax.cu", "rows.cuh", "rows.py"), fallbacks=("triton.row",), priority=5,
+        files=("softmax.cu", "softmax.cuh", "rows.cuh", "rows.py", "ring.py"), fallbacks=("triton.row",), priority=5,
     ),
     Kernel(
         "cuda.cluster", "softmax", "cuda", "a wide row in the registers of a thread block cluster, read once",
         "kernelyard.plugins.cuda.softmax:cluster", _rows(MOST_COLS, 4096), spaces.SOFTMAX_CLUSTER,
-        files=("softmax.cu", "rows.cuh", "rows.py"), fallbacks=("triton.sweep",), priority=4,
+        files=("softmax.cu", "softmax.cuh", "rows.cuh", "rows.py", "ring.py"), fallbacks=("triton.sweep",), priority=4,
+    ),
+    Kernel(
+        "cuda.ring", "softmax", "cuda", "persistent blocks, whole rows by bulk copies into a ring in shared memory",
+        "kernelyard.plugins.cuda.softmax:ring", RING, ring.SPACE,
+        files=("softmax_ring.cu", "softmax.cuh", "ring.cuh", "rows.cuh", "rows.py", "ring.py"), fallbacks=("cuda.row",), priority=3,
     ),
     Kernel(
         "cuda.cluster", "rmsnorm_backward", "cuda", "persistent clusters, rows prefetched, dw in registers",
@@ -54,5 +90,6 @@ KERNELS = (
         Support(("cuda",), DTYPES, most={"cols": MOST_COLS, "rows": MOST_ROWS}, predicates=(two_dimensions, alike)), spaces.BACKWARD,
         files=("rmsnorm_backward.cu", "rows.cuh", "rows.py"), fallbacks=("triton.split",), priority=5,
         determinism=Determinism.RUN_TO_RUN,
+        priority_where=((_measured(4095, 4095, odd_width), 45),),  # 13.0 us at 1000x4095; triton.persistent 18.0, triton.shifted 20.0
     ),
 )  # fmt: skip

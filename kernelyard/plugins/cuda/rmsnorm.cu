@@ -12,23 +12,13 @@
 // Seen       One H200, bf16: (1, 4096) 1.45 us, 2.3 without OVERLAP; (8192, 4096) 97% of a copy; (2048, 32768) over a cluster of four 91%,
 //            of two 87%, in one block of 1024 threads 88%; (1000, 4095) 79%; (32768, 128) 94%.
 // Casting    LLAMA rounds x * rstd to x's dtype before the product with the weight, itself in that dtype.
-#include "rows.cuh"
+#include "rmsnorm.cuh"
 
 namespace {
 
 constexpr int kThreads = ROW_THREADS * ROWS;
 static_assert(kThreads % 32 == 0 && kThreads <= 1024, "whole warps, for shuffles name all lanes");
 static_assert(CLUSTER == 1 || (ROWS == 1 && EACH == 1), "a cluster has one row");
-
-__device__ __forceinline__ T scaled(float x, float rstd, float w, float offset) {
-  float y = x * rstd;
-  if constexpr (LLAMA) y = wide(rounded<T>(y));
-  if constexpr (HAS_WEIGHT) {
-    const float gain = LLAMA ? wide(rounded<T>(w + offset)) : w + offset;
-    y *= gain;
-  }
-  return rounded<T>(y);
-}
 
 template <bool kShifted>
 __global__ void __launch_bounds__(kThreads) normalise(

@@ -1,9 +1,10 @@
-"""Entries of the CUDA rmsnorm; the algorithm is told in rmsnorm.cu."""
+"""Entries of the CUDA rmsnorm; the algorithms are told in rmsnorm.cu and rmsnorm_ring.cu."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from kernelyard.plugins.cuda import ring as rings
 from kernelyard.plugins.cuda.rows import defines, stride
 from kernelyard.registry.backend import NativeSource
 from kernelyard.registry.spec import Config, Workload
@@ -19,10 +20,19 @@ def cluster(workload: Workload, config: Config) -> NativeSource:
     return _source(workload, config, 1, 1)
 
 
+def ring(workload: Workload, config: Config) -> NativeSource:
+    """A persistent grid of blocks, each with a ring of rows."""
+    sizes = rings.shape(workload)
+
+    def arguments(outputs: tuple[Any, ...], x: Any, w: Any, eps: float, offset: float, casting: str) -> tuple[Any, ...]:
+        return outputs[0], x, x if w is None else w, *sizes[:3], eps, offset, sizes[3]
+
+    return NativeSource(("rmsnorm_ring.cu",), "rmsnorm_ring", arguments, {**rings.given(workload, config), **_meaning(workload)})
+
+
 def _source(workload: Workload, config: Config, rows_a_block: int, each: int) -> NativeSource:
     given = {
-        **defines(workload, config), "ROWS": rows_a_block, "EACH": each, "EARLY": int(config["weight"] == "early"),
-        "HAS_WEIGHT": int(workload.has("w")), "LLAMA": int(workload.static("casting") == "llama"),
+        **defines(workload, config), **_meaning(workload), "ROWS": rows_a_block, "EACH": each, "EARLY": int(config["weight"] == "early"),
     }  # fmt: skip
     rows, cols, between = workload.dim("rows"), workload.dim("cols"), stride(workload["x"], workload)
 
@@ -30,3 +40,7 @@ def _source(workload: Workload, config: Config, rows_a_block: int, each: int) ->
         return outputs[0], x, x if w is None else w, rows, cols, between, eps, offset
 
     return NativeSource(("rmsnorm.cu",), "rmsnorm", arguments, given)
+
+
+def _meaning(workload: Workload) -> dict[str, str | int]:
+    return {"HAS_WEIGHT": int(workload.has("w")), "LLAMA": int(workload.static("casting") == "llama")}

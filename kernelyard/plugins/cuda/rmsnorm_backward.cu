@@ -4,7 +4,8 @@
 //            each, so that a thread adds up dw of its VECTORS * kVector columns in float32 registers. x and dy of the next STAGES - 1 rows
 //            are on their way into shared memory (cp.async: a thread reads back what it asked for itself, no barrier). x^2 and g * x are
 //            added together over lanes, warps and the cluster, through distributed shared memory: one barrier a row.
-//            Then each cluster writes its sums, in float32, and a second grid adds those of all clusters in one order: equal bits.
+//            AHEAD: a row's sums are sent before the row ahead of it is written, which hides the way through the cluster; rows are read
+//            from shared memory twice then. Then each cluster writes its sums, in float32, and a second grid adds those of all clusters in one order: equal bits.
 // Moves      3 * rows * cols * size bytes, and 8 * cols * clusters of partial sums, mostly in L2; about 12 flops an element.
 // Bound      Memory. In flight a multiprocessor: CTAs * ROW_THREADS * VECTORS * 32 * (STAGES - 1) bytes, of which 25 to 40 KB are needed.
 // Resources  64 registers with 512 threads and 2 blocks a multiprocessor (sm_90a, bf16): one vector a thread doesn't spill, two spill 24
@@ -71,14 +72,64 @@ __device__ __forceinline__ void ask(Stage& stage, const T* x, const T* dy, const
   }
 }
 
+// x and dy of a row in registers.
+template <bool kShifted>
+struct Row {
+  Pack x[VECTORS], dy[VECTORS];
+  float x_beside, dy_beside;
+
+  // Its return: this thread's part of (x^2, g * x).
+  __device__ __forceinline__ float2 read(const Stage& stage, const T* x_row, const T* dy_row, const Split<kShifted>& split, int mine,
+                                         int edge, const WeightPack (&gain)[VECTORS], float gain_beside, float offset) {
+    float2 sum{0.f, 0.f};
+#pragma unroll
+    for (int i = 0; i < VECTORS; ++i) {
+      x[i].bits = dy[i].bits = make_uint4(0, 0, 0, 0);
+      if (mine + i * kGroup < split.vectors) {
+        x[i].bits = stage.x[i][threadIdx.x], dy[i].bits = stage.dy[i][threadIdx.x];
+#pragma unroll
+        for (int j = 0; j < kVector; ++j) {
+          const float value = wide(x[i].each[j]), slope = wide(dy[i].each[j]);
+          sum.x += value * value;
+          sum.y += value * (HAS_WEIGHT ? slope * (wide(gain[i].each[j]) + offset) : slope);
+        }
+      }
+    }
+    x_beside = dy_beside = 0.f;
+    if (kShifted && edge >= 0) {
+      x_beside = element_of<kShifted>(&stage.x_beside[mine], x_row + edge);
+      dy_beside = element_of<kShifted>(&stage.dy_beside[mine], dy_row + edge);
+      sum.x += x_beside * x_beside, sum.y += x_beside * dy_beside * gain_beside;
+    }
+    return sum;
+  }
+};
+
+// Sums of one row after another from all warps of the cluster, each in the next of kTurns places. A place is written again when every
+// warp has read it: a warp sends for a row after it has received for the one before, with AHEAD for the one before that.
+constexpr int kTurns = AHEAD ? 4 : 2;
+static_assert(!AHEAD || (kSlots > 1 && STAGES > 2), "a lone warp has nobody to wait for, and two rows are in use at once");
+struct Exchange {
+  float2 (*slots)[kSlots];
+  uint64_t* barriers;
+  __device__ __forceinline__ void send(int turn, float2 sums) const {
+    publish(slots[turn % kTurns], &barriers[turn % kTurns], threadIdx.x / 32, sums);
+  }
+  __device__ __forceinline__ float2 receive(int turn) const {
+    await(&barriers[turn % kTurns], turn / kTurns & 1);
+    return gather<kSlots>(slots[turn % kTurns], Add());
+  }
+};
+
 template <bool kShifted>
 __global__ void __launch_bounds__(ROW_THREADS, CTAS) walk(
     T* dx, float* partial, const T* dy, const T* x, const W* w, int64_t rows, int cols, int64_t dy_stride, int64_t x_stride, float eps,
     float offset, int64_t step) {
   extern __shared__ uint4 dynamic[];
-  __shared__ float2 slots[2][kSlots];
+  __shared__ float2 slots[kTurns][kSlots];
   Stage* stages = reinterpret_cast<Stage*>(dynamic);
-  __shared__ uint64_t barriers[2];
+  __shared__ uint64_t barriers[kTurns];
+  const Exchange exchange_sums{slots, barriers};
   greet(barriers);
   depend();
   const int mine = cluster_rank() * ROW_THREADS + threadIdx.x;
@@ -105,42 +156,34 @@ __global__ void __launch_bounds__(ROW_THREADS, CTAS) walk(
   meet();
 
   int at = 0, turn = 0;
+  Row<kShifted> held;
+  const auto read = [&](int stage, int64_t row) {
+    return held.read(stages[stage], x + row * x_stride, dy + row * dy_stride, split, mine, edge, gain, gain_beside, offset);
+  };
+  if constexpr (AHEAD) {
+    wait_for_all_but<STAGES - 2>();
+    exchange_sums.send(0, over_lanes<32>(read(0, cluster), Add()));
+  }
   for (int64_t row = cluster; row < rows; row += step) {
-    const int64_t ahead = row + (STAGES - 1) * step;
+    const int64_t ahead = row + (STAGES - 1) * step, after = row + step;
     const int next = at == 0 ? STAGES - 1 : at - 1;
     if (ahead < rows) ask(stages[next], x + ahead * x_stride, dy + ahead * dy_stride, split, mine, edge, cols);
     commit();
-    wait_for_all_but<STAGES - 1>();
+    wait_for_all_but<STAGES - 1 - AHEAD>();
 
-    Pack xs[VECTORS], dys[VECTORS];
-    float x_beside = 0.f, dy_beside = 0.f;
-    float2 sums{0.f, 0.f};
-#pragma unroll
-    for (int i = 0; i < VECTORS; ++i) {
-      xs[i].bits = dys[i].bits = make_uint4(0, 0, 0, 0);
-      if (mine + i * kGroup < split.vectors) {
-        xs[i].bits = stages[at].x[i][threadIdx.x], dys[i].bits = stages[at].dy[i][threadIdx.x];
-#pragma unroll
-        for (int j = 0; j < kVector; ++j) {
-          const float value = wide(xs[i].each[j]), slope = wide(dys[i].each[j]);
-          sums.x += value * value;
-          sums.y += value * (HAS_WEIGHT ? slope * (wide(gain[i].each[j]) + offset) : slope);
-        }
+    float2 sums;
+    if constexpr (AHEAD) {
+      if (after < rows) exchange_sums.send(turn + 1, over_lanes<32>(read(at + 1 == STAGES ? 0 : at + 1, after), Add()));
+      sums = exchange_sums.receive(turn);
+      read(at, row);  // again, for its elements; nobody asks for these sums
+    } else {
+      sums = over_lanes<32>(read(at, row), Add());
+      if constexpr (kSlots > 1) {
+        exchange_sums.send(turn, sums);
+        sums = exchange_sums.receive(turn);
       }
     }
-    if (kShifted && edge >= 0) {
-      x_beside = element_of<kShifted>(&stages[at].x_beside[mine], x + row * x_stride + edge);
-      dy_beside = element_of<kShifted>(&stages[at].dy_beside[mine], dy + row * dy_stride + edge);
-      sums.x += x_beside * x_beside, sums.y += x_beside * dy_beside * gain_beside;
-    }
-    sums = over_lanes<32>(sums, Add());
-    if constexpr (kSlots > 1) {
-      const int place = turn & 1;  // the next row's sums may come while others still add this one's; two rows on, all have sent one since
-      publish(slots[place], &barriers[place], threadIdx.x / 32, sums);
-      await(&barriers[place], turn >> 1 & 1);
-      sums = gather<kSlots>(slots[place], Add());
-      ++turn;
-    }
+    ++turn;
 
     const float rstd = rsqrtf(sums.x / cols + eps), along = rstd * rstd * sums.y / cols;
     T* to = dx + row * cols;
@@ -152,7 +195,7 @@ __global__ void __launch_bounds__(ROW_THREADS, CTAS) walk(
         Pack slope;
 #pragma unroll
         for (int j = 0; j < kVector; ++j) {
-          const float value = wide(xs[i].each[j]), down = wide(dys[i].each[j]);
+          const float value = wide(held.x[i].each[j]), down = wide(held.dy[i].each[j]);
           const float scaled = HAS_WEIGHT ? down * (wide(gain[i].each[j]) + offset) : down;
           narrow(rstd * (scaled - value * along), slope.each[j]);
           if constexpr (HAS_WEIGHT) dw[i][j] += down * (value * rstd);
@@ -161,8 +204,8 @@ __global__ void __launch_bounds__(ROW_THREADS, CTAS) walk(
       }
     }
     if (kShifted && edge >= 0) {
-      narrow(rstd * (dy_beside * gain_beside - x_beside * along), to[edge]);
-      dw_beside += dy_beside * (x_beside * rstd);
+      narrow(rstd * (held.dy_beside * gain_beside - held.x_beside * along), to[edge]);
+      dw_beside += held.dy_beside * (held.x_beside * rstd);
     }
     at = at + 1 == STAGES ? 0 : at + 1;
   }

@@ -31,7 +31,7 @@ def cluster(workload: Workload, config: Config) -> NativeSource:
     import torch
 
     given = {
-        **defines(workload, config), "STAGES": int(config["stages"]), "CTAS": int(config["blocks_per_sm"]),
+        **defines(workload, config), "STAGES": int(config["stages"]), "CTAS": int(config["blocks_per_sm"]), "AHEAD": int(config["ahead"]),
         "HAS_WEIGHT": int(workload.has("w")),
     }  # fmt: skip
     rows, cols, again = workload.dim("rows"), workload.dim("cols"), period(workload)

@@ -258,18 +258,14 @@ __device__ __forceinline__ void send(float2* slot, uint64_t* barrier, unsigned r
                "f"(p.y), "r"(over_there(barrier, rank)) : "memory");
 #endif
 }
+// Of sm_90 and later; what doesn't call them is compiled for older GPUs too.
 __device__ __forceinline__ void make_barrier(uint64_t* barrier) {
-#if CLUSTER > 1
   asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(shared_address(barrier)) : "memory");
-#endif
 }
 __device__ __forceinline__ void expect(uint64_t* barrier, unsigned bytes) {
-#if CLUSTER > 1
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(barrier)), "r"(bytes) : "memory");
-#endif
 }
 __device__ __forceinline__ void wait_for(uint64_t* barrier, unsigned parity) {
-#if CLUSTER > 1
   asm volatile(
       "{\n"
       ".reg .pred done;\n"
@@ -277,7 +273,6 @@ __device__ __forceinline__ void wait_for(uint64_t* barrier, unsigned parity) {
       "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
       "@!done bra again;\n"
       "}\n" ::"r"(shared_address(barrier)), "r"(parity) : "memory");
-#endif
 }
 
 // Makes the barriers of this CTA and says so to the cluster; answered by `meet`, before the first `send`.

@@ -33,12 +33,17 @@ def hopper() -> bool:
     return not cuda_ready() or int(identity("cuda").capability.removeprefix("sm_")) >= 90
 
 
+def need_hopper(what: str) -> None:
+    """Raises Unsupported on a GPU older than sm_90."""
+    if not hopper():
+        raise Unsupported(f"{what} was asked for on {identity('cuda').capability}.", exists="It needs sm_90 or later.")
+
+
 def defines(workload: Workload, config: Config) -> dict[str, str | int]:
     """Those of rows.cuh; raises Unsupported where the GPU is older than a config needs."""
     cluster, overlap = int(config.get("cluster", 1)), int(config["overlap"])
-    if (cluster > 1 or overlap) and not hopper():
-        needs = "a cluster of thread blocks" if cluster > 1 else "a launch that overlaps the one before"
-        raise Unsupported(f"{needs} was asked for on {identity('cuda').capability}.", exists="Both need sm_90 or later.")
+    if cluster > 1 or overlap:
+        need_hopper("a cluster of thread blocks" if cluster > 1 else "a launch that overlaps the one before")
     weight = workload["w"].dtype if dict(workload.tensors).get("w") is not None else workload.dtype
     return {
         "ELEMENT": ELEMENTS[workload.dtype],

@@ -10,32 +10,13 @@
 // Seen       One H200, bf16: (8192, 4096) 97% of a copy; (2048, 32768) over a cluster of four 84%, of eight 68%; (1000, 4095) 78%.
 // NaN        fmaxf passes over it and the sum does not; +inf: inf - inf is NaN. -inf alone: the maximum is put to 0 and 1 / sum to 0.
 // Widths     Rows off a multiple of 16 bytes: see rows.cuh.
-#include "rows.cuh"
+#include "softmax.cuh"
 
 namespace {
 
 constexpr int kThreads = ROW_THREADS * ROWS;
 static_assert(kThreads % 32 == 0 && kThreads <= 1024, "whole warps, for shuffles name all lanes");
 static_assert(CLUSTER == 1 || (ROWS == 1 && EACH == 1), "a cluster has one row");
-
-__device__ __forceinline__ float finite(float maximum) { return maximum == -INFINITY ? 0.f : maximum; }
-
-// (maximum, sum of exponentials less that maximum) of two parts of a row.
-struct MergeParts {
-  static constexpr int kInOneThread = 4;
-  __device__ __forceinline__ static float2 neutral(float2) { return {-INFINITY, 0.f}; }
-  __device__ __forceinline__ float2 operator()(float2 a, float2 b) const {
-    const float maximum = fmaxf(a.x, b.x), shift = finite(maximum);
-    return {maximum, a.y * __expf(a.x - shift) + b.y * __expf(b.x - shift)};
-  }
-};
-
-struct Maximum {
-  __device__ __forceinline__ float operator()(float a, float b) const { return fmaxf(a, b); }
-};
-struct Sum {
-  __device__ __forceinline__ float operator()(float a, float b) const { return a + b; }
-};
 
 template <bool kShifted>
 __global__ void __launch_bounds__(kThreads) softmax_rows(T* out, const T* x, int64_t rows, int cols, int64_t stride) {

@@ -1,9 +1,10 @@
-"""Entries of the CUDA softmax; the algorithm is told in softmax.cu."""
+"""Entries of the CUDA softmax; the algorithms are told in softmax.cu and softmax_ring.cu."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from kernelyard.plugins.cuda import ring as rings
 from kernelyard.plugins.cuda.rows import defines, stride
 from kernelyard.registry.backend import NativeSource
 from kernelyard.registry.spec import Config, Workload
@@ -17,6 +18,16 @@ def row(workload: Workload, config: Config) -> NativeSource:
 def cluster(workload: Workload, config: Config) -> NativeSource:
     """A row to each cluster of blocks."""
     return _source(workload, config, 1, 1)
+
+
+def ring(workload: Workload, config: Config) -> NativeSource:
+    """A persistent grid of blocks, each with a ring of rows."""
+    sizes = rings.shape(workload)
+
+    def arguments(outputs: tuple[Any, ...], x: Any) -> tuple[Any, ...]:
+        return outputs[0], x, *sizes
+
+    return NativeSource(("softmax_ring.cu",), "softmax_ring", arguments, rings.given(workload, config))
 
 
 def _source(workload: Workload, config: Config, rows_a_block: int, each: int) -> NativeSource:

@@ -34,6 +34,8 @@ SHARED = Parameter("cluster", (1, 2, 4, 8), "blocks that share a row, so that su
 STAGES = Parameter("stages", (2, 3, 4, 5), "rows on their way or in use: 2 load one ahead, more cover a latency longer than a row's work")
 BLOCKS = Parameter("blocks_per_sm", (1, 2, 3, 4, 6, 8), "resident: more hide each other's barriers, fewer write fewer partial sums of dw")
 
+AHEAD = Parameter("ahead", (False, True), "sums of a row are sent while the row before is written: hides an exchange, reads shared memory twice")
+
 
 def _few_vectors(config: Config, workload: Workload) -> bool:
     return vectors(workload, config) * int(config.get("each", 1)) <= MOST_VECTORS
@@ -73,6 +75,11 @@ def _whole_warps(config: Config, workload: Workload) -> bool:
     return int(config["threads"]) % 32 == 0
 
 
+def _ahead_has_rows(config: Config, workload: Workload) -> bool:
+    return not config["ahead"] or (int(config["stages"]) > 2 and int(config["threads"]) * int(config["cluster"]) > 32)
+
+
+ROWS_AHEAD = Constraint(_ahead_has_rows, "sums ahead need a third row on its way, and more warps than one")
 SPILLS = Constraint(_few_vectors, f"a thread would hold more than {MOST_VECTORS} vectors and spill registers")
 BUSY = Constraint(_all_busy, "more than half of the threads would have no vector")
 BLOCK = Constraint(_whole_blocks, "a block is whole warps, 1024 threads at most")
@@ -90,14 +97,22 @@ def _threads(wanted: int) -> int:
 def row_default(workload: Workload) -> Config:
     """Few rows: two vectors a thread, the weight beside it. Many: four, narrow rows side by side and several at once.
 
-    On one H200, bf16: (1, 4096) 1.45 us with two vectors, 1.72 with one; (8192, 4096) 34.7 us with four, 37.2 with eight, 34.2 with
-    two; (1000, 4095) 6.9 with four, 7.6 with two; (8192, 1024) 10.3 with two, 10.7 with four.
+    On one H200, bf16, rmsnorm: (1, 4096) 1.45 us with two vectors, 1.72 with one; (4096, 8192) 34.9 with four, 38.2 with
+    eight; (1000, 4095) 6.9 with four, 7.6 with two; (8192, 1024) 10.3 with two, 10.7 with four.
     """
     whole, few = max(workload.dim("cols") // vector(workload), 1), workload.dim("rows") <= FEW_ROWS
     threads = _threads(max(whole // 2, 32) if few else max(whole // 4, min(whole // 2, 64)))
     narrow = 1 if few or threads > 64 else 128 // threads
     each = 4 if narrow > 1 and whole <= threads else 1
     return {"threads": threads, "rows": narrow, "each": each, "hint": "none", "overlap": True}
+
+
+def norm_row_default(workload: Workload) -> Config:
+    """As `row_default`, but two vectors a thread of whole rows up to 512 vectors: (8192, 4096) 34.2 us, 34.7 with four (H200, bf16)."""
+    config, whole = row_default(workload), workload.dim("cols") // vector(workload)
+    if workload.dim("rows") <= FEW_ROWS or workload.dim("cols") % vector(workload) or not 256 < whole <= 512:
+        return config
+    return {**config, "threads": _threads(whole // 2)}
 
 
 def cluster_default(workload: Workload) -> Config:
@@ -115,7 +130,7 @@ def backward_default(workload: Workload) -> Config:
     whole = max(workload.dim("cols") // vector(workload), 1)
     blocks = next((n for n in (1, 2, 4, 8) if whole <= n * 512), 8)
     threads = _threads(max(min(whole // blocks, 256 if whole <= 4096 else 512), 32))
-    wanted: Config = {"threads": threads, "cluster": blocks, "stages": 3, "hint": "none", "overlap": True}
+    wanted: Config = {"threads": threads, "cluster": blocks, "stages": 3, "ahead": False, "hint": "none", "overlap": True}
     resident = 768 if workload.dim("rows") > 1024 else 512
     tried: list[Config] = [{**wanted, "blocks_per_sm": n} for n in (8, 6, 4, 3, 2, 1) if n * threads <= resident]
     return next(
@@ -133,7 +148,7 @@ def _early(default: Callable[[Workload], Config]) -> Callable[[Workload], Config
 
 ROW_RULES = (SPILLS, BUSY, BLOCK, PADDED)
 SOFTMAX_ROW = ConfigSpace((THREADS, ROWS, EACH, HINT, OVERLAP), ROW_RULES, row_default)
-RMSNORM_ROW = ConfigSpace((THREADS, ROWS, EACH, HINT, OVERLAP, WEIGHT), ROW_RULES, _early(row_default))
+RMSNORM_ROW = ConfigSpace((THREADS, ROWS, EACH, HINT, OVERLAP, WEIGHT), ROW_RULES, _early(norm_row_default))
 SOFTMAX_CLUSTER = ConfigSpace((THREADS, CLUSTER, HINT, OVERLAP), (SPILLS, BUSY, WARPS), cluster_default)
 RMSNORM_CLUSTER = ConfigSpace((THREADS, CLUSTER, HINT, OVERLAP, WEIGHT), (SPILLS, BUSY, WARPS), _early(cluster_default))
-BACKWARD = ConfigSpace((THREADS, SHARED, STAGES, BLOCKS, HINT, OVERLAP), (BUSY, WARPS, PROCESSOR, SUMS), backward_default)
+BACKWARD = ConfigSpace((THREADS, SHARED, STAGES, BLOCKS, AHEAD, HINT, OVERLAP), (BUSY, WARPS, PROCESSOR, SUMS, ROWS_AHEAD), backward_default)

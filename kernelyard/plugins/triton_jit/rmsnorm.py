@@ -97,7 +97,7 @@ def sweep_kernel(
         x = tl.load(x_row + column, mask=inside, other=0.0, eviction_policy=LOAD)
         w = x
         if HAS_WEIGHT:
-            w = tl.load(w_ptr + column, mask=column < cols, other=0.0)
+            w = tl.load(w_ptr + column, mask=column < cols, other=0.0, eviction_policy=KEEP)
         y = scaled(x.to(tl.float32), rstd, w, offset, HAS_WEIGHT, LLAMA, y_ptr.dtype.element_ty)
         tl.store(y_row + column, y, mask=inside, eviction_policy=STORE)
 
