@@ -33,8 +33,7 @@ CLUSTER = Parameter(
 SHARED = Parameter("cluster", (1, 2, 4, 8), "blocks that share a row, so that sums of dw stay in registers: 1 up to some 8192 columns")
 STAGES = Parameter("stages", (2, 3, 4, 5), "rows on their way or in use: 2 load one ahead, more cover a latency longer than a row's work")
 BLOCKS = Parameter("blocks_per_sm", (1, 2, 3, 4, 6, 8), "resident: more hide each other's barriers, fewer write fewer partial sums of dw")
-
-AHEAD = Parameter("ahead", (False, True), "sums of a row are sent while the row before is written: hides an exchange, reads shared memory twice")
+AHEAD = Parameter("ahead", (False, True), "a row's sums are sent while the one before is written: hides that, reads shared memory twice")
 
 
 def _few_vectors(config: Config, workload: Workload) -> bool:
@@ -151,4 +150,5 @@ SOFTMAX_ROW = ConfigSpace((THREADS, ROWS, EACH, HINT, OVERLAP), ROW_RULES, row_d
 RMSNORM_ROW = ConfigSpace((THREADS, ROWS, EACH, HINT, OVERLAP, WEIGHT), ROW_RULES, _early(norm_row_default))
 SOFTMAX_CLUSTER = ConfigSpace((THREADS, CLUSTER, HINT, OVERLAP), (SPILLS, BUSY, WARPS), cluster_default)
 RMSNORM_CLUSTER = ConfigSpace((THREADS, CLUSTER, HINT, OVERLAP, WEIGHT), (SPILLS, BUSY, WARPS), _early(cluster_default))
-BACKWARD = ConfigSpace((THREADS, SHARED, STAGES, BLOCKS, AHEAD, HINT, OVERLAP), (BUSY, WARPS, PROCESSOR, SUMS, ROWS_AHEAD), backward_default)
+BACKWARD_RULES = (BUSY, WARPS, PROCESSOR, SUMS, ROWS_AHEAD)
+BACKWARD = ConfigSpace((THREADS, SHARED, STAGES, BLOCKS, AHEAD, HINT, OVERLAP), BACKWARD_RULES, backward_default)
