@@ -91,16 +91,21 @@ class Examiner:
         return "" if still else "a load out of bounds: the NaN that stands beside the inputs got into the result"
 
     def _unwritten(self, inputs: Inputs, run: Launched, bad: Tensor, output: int) -> str:
-        """What comes of the poison, proved by a run over another filling: elements that were never written hold that."""
+        """What comes of the poison, proved by a run over another filling: elements that were never written hold that.
+
+        A sum with the poison is a NaN too, on a CPU the very same one, on a GPU the one that stands for all.
+        """
         part = diagnosis.window(bad)  # all of a small result
-        poisoned = guards.unwritten(part(run.held[output])) & part(bad)
-        if not run.regions or not bool(poisoned.any()):
+        held = part(run.held[output])
+        poisoned = guards.unwritten(held) & part(bad)
+        of_poison = poisoned | (held.isnan() & part(bad))
+        if not run.regions or not bool(of_poison.any()):
             return ""
         again = part(self.launcher.launch(inputs, lambda these: self.launcher.into(these, guards.FINITE_BYTE)).held[output])
         kept = (again.contiguous().view(torch.uint8) == guards.FINITE_BYTE).view(*poisoned.shape, -1).all(-1)
         if bool((kept & poisoned).any()):
             return f"{int(poisoned.sum())} elements were left unwritten{diagnosis.place(poisoned)}"
-        reads = bool((~again.isnan() & poisoned).any())
+        reads = bool((~again.isnan() & of_poison).any())
         return "the result uses what the output held before the call: it reads its own output" if reads else ""
 
     def _assumes_zero(self, inputs: Inputs, run: Launched, output: int) -> str:

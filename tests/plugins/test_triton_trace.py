@@ -178,9 +178,14 @@ def test_a_tensor_of_the_kernels_own_is_a_workspace_and_may_be_read(traced: Any)
     assert (scratch["name"], scratch["read_unique"], scratch["written_unique"], scratch["model_bytes"]) == ("scratch", 4 * N, 4 * N, 0)
 
 
-@pytest.mark.parametrize("kernel", ["triton.persistent", "triton.split", "triton.shifted"])
-def test_a_launch_reads_what_the_programs_of_the_one_before_left_and_that_is_no_race(kernel: str, traced: Any) -> None:
-    report = traced(kernel, "rmsnorm_backward", (9, 129), "bfloat16")
+@pytest.mark.parametrize(
+    "kernel, dims",
+    [("triton.persistent", (9, 129)), ("triton.split", (9, 129)), ("triton.split", (40, 32768)), ("triton.shifted", (9, 129))],
+)
+def test_a_launch_reads_what_the_programs_of_the_one_before_left_and_that_is_no_race(
+    kernel: str, dims: tuple[int, ...], traced: Any
+) -> None:
+    report = traced(kernel, "rmsnorm_backward", dims, "bfloat16")
     assert report["findings"] == []
     share = next(tensor for tensor in report["tensors"] if tensor["name"] == "share")
     assert (share["role"], share["model_bytes"]) == ("workspace", 0) and 0 < share["read_unique"] <= share["written_unique"]

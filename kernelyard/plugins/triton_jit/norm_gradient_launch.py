@@ -105,7 +105,7 @@ def split(workload: Workload, config: Config, x: str, given: Callable[..., Given
     def columns(outputs: tuple[Tensor, ...], *args: Any) -> tuple[Any, ...]:
         dy, values, dr, w, _, offset = given(*args)
         share = outputs[2] if w is not None else None
-        sizes = (view.rows, triton.cdiv(tiles, slices), view.cols, view.dy, view.x, view.dr)
+        sizes = (view.rows, triton.cdiv(tiles, slices) * together, view.cols, view.dy, view.x, view.dr)
         return outputs[0], share, outputs[-1], dy, values, dr, w, *sizes, float(offset)
 
     tile = {**constants, "ROWS": together, "BLOCK": block, "STAGES": int(config["num_stages"])}
