@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from kernelyard.measure.state import DeviceState
+from kernelyard.measure.state import POWER_CAP, DeviceState
 
 CLOCK_CHANGE = 0.05
 """A GPU's clock that moves by more between batches makes their times differ by as much, wherever arithmetic or L2 decides."""
@@ -27,6 +27,11 @@ def clock_change(states: Sequence[DeviceState]) -> str:
     if not clocks or max(clocks) <= (1 + CLOCK_CHANGE) * min(clocks):
         return ""
     return f"the SM clock moved between {min(clocks)} and {max(clocks)} MHz"
+
+
+def at_power_cap(states: Iterable[DeviceState]) -> bool:
+    """Whether a GPU ran as fast as its power allows, and no faster."""
+    return any(POWER_CAP in state.throttle for state in states)
 
 
 def moving(states: Sequence[DeviceState]) -> str:

@@ -9,11 +9,11 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
-from kernelyard.measure.state import DeviceState, Guard, Seen, Unknown
+from kernelyard.measure.state import POWER_CAP, DeviceState, Guard, Seen, Unknown
 from kernelyard.registry.machine import installed
 from kernelyard.registry.spec import DeviceIdentity
 
-THROTTLE = {0x4: "power cap", 0x8: "hardware slowdown", 0x10: "sync boost", 0x20: "heat", 0x40: "heat (hardware)", 0x80: "power brake"}
+THROTTLE = {0x4: POWER_CAP, 0x8: "hardware slowdown", 0x10: "sync boost", 0x20: "heat", 0x40: "heat (hardware)", 0x80: "power brake"}
 """Bits of NVML's clocks event reasons. Idle (0x1) and application clocks (0x2) are no throttling."""
 
 DISTURBING = {"hardware slowdown", "heat", "heat (hardware)", "power brake"}

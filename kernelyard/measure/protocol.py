@@ -63,7 +63,8 @@ def measure(
     4. Calls per sample are calibrated so that a sample lasts long against the clock's step, which is measured; the cost of
        the loop around them, measured on an empty one, is taken off.
     5. At least three batches. A batch is several rounds; a round times every candidate once, in a fresh random (seeded)
-       order, so that drift and neighbours meet all alike. Before each sample a few calls go untimed.
+       order, so that drift and neighbours meet all alike. Before each sample a few calls go untimed; on a GPU at its power cap
+       a tenth of a second of them, so that each candidate has the clock that its own power leaves it, not its neighbour's.
     6. The device's state is read around each batch. One that something disturbed (other load, throttling) is taken again,
        twice at most in all; after that it stays and the result says that it is noisy, as it does where a GPU's clock moved.
     7. Batches are added until every interval is within plus or minus `precision` of its median, or `budget_s` is spent,

@@ -10,6 +10,9 @@ from pathlib import Path
 
 from kernelyard.registry.spec import DeviceIdentity
 
+POWER_CAP = "power cap"
+"""Among a state's throttle reasons."""
+
 LEAST_NOISE_CORES = 0.25
 NOISE_SHARE = 0.10
 

@@ -41,6 +41,13 @@ def calibrate(watch: Stopwatch, sample_us: float) -> int:
     return calls
 
 
+def occupy(watch: Stopwatch, calls: int, seconds: float) -> None:
+    """Keep the device at this candidate's work for so long, untimed."""
+    start = time.monotonic()
+    while time.monotonic() - start < seconds:
+        watch.run(calls)
+
+
 def whole(watch: Stopwatch, calls: int) -> int:
     """So many calls, in whole grains."""
     return max(math.ceil(calls / watch.grain), 1) * watch.grain

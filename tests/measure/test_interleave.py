@@ -162,6 +162,26 @@ def test_a_disturbance_that_stays_is_reported() -> None:
     assert timing.batches == 3 and timing.noisy == "a neighbour in 3 of 3 batches"
 
 
+def test_at_the_power_cap_each_sample_is_led_in_by_the_candidates_own_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kernelyard.measure.interleave.POWER_LEAD_S", 0.001)
+    log: list[str] = []
+    watches = {name: replace(recording(log, name), work=lambda calls, name=name: log.append(f"{name} ahead")) for name in "ab"}
+    capped = DeviceState("cuda", 0.0, mhz=1600, throttle=("power cap",))
+    measured = interleave(watches, QUICK, "device", lambda: lambda: Seen((capped, replace(capped, mhz=1800))))
+    assert measured.timing("a").noisy == "" and measured.timing("a").batches == 3
+    samples = sum(map(len, measured.samples["a"]))
+    runs = ["".join(same) for same, _ in itertools.groupby(log[log.index("a ahead") - len(log) :])]
+    tail = runs[-4 * samples :]
+    assert sorted(tail[::2]) == sorted(["a ahead", "b ahead"] * samples) and [f"{name} ahead" for name in tail[1::2]] == tail[::2]
+
+
+def test_below_the_power_cap_nothing_is_led_in() -> None:
+    log: list[str] = []
+    watch = replace(recording(log, "a"), work=lambda calls: log.append("ahead"))
+    interleave({"a": watch}, QUICK, "device", guard_of([gpu(1980, 40)]))
+    assert "ahead" not in log
+
+
 def gpu(mhz: int, degrees: int) -> DeviceState:
     return DeviceState("cuda", 0.0, mhz=mhz, temperature_c=degrees)
 

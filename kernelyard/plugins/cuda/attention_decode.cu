@@ -9,8 +9,6 @@
 // Bound      Memory, at few tokens latency: length or table, then tiles, then the merge. (STAGES - 1) * TOKENS tokens on their way a warp:
 //            16 KiB at 128 columns, 16 tokens and 3 stages. Two CTAs of 4 such warps fit a multiprocessor, which is what lets all clusters
 //            of 16 be placed where a GPC has fewer multiprocessors than that, and one CTA load while the other merges.
-// Ahead      Before the wait for the kernel ahead the first tiles are asked for in L2, by lengths and table as they are then: asking reads
-//            nothing, and what that kernel still writes passes through L2. Both are read again after it.
 // Layout     A token's columns are 16-byte pieces, piece p of token t at p ^ (t % 8): ldmatrix meets every bank once.
 // Not loaded Tokens past a length, or of a block that is none: cp.async writes zeros for them, and their scores are -inf.
 // Measured   H200, bf16, 32/8 heads of 128, one CTA a multiprocessor, contiguous parts of 32-token tiles, merged by loads from the others: 9.9,
@@ -18,7 +16,7 @@
 //            clusters 63.7 us at 16 sequences of 4096 (plain torch 79.2), 241 at 64 (254).
 // Source     Dao et al., "Flash-Decoding for long-context inference" (2023); the merge is that of contracts/online_softmax.py.
 //
-// Defines beside those of rows.cuh: HEAD_DIM (64 or 128), WARPS, STAGES, TOKENS (16 or 32), PAGED, AHEAD.
+// Defines beside those of rows.cuh: HEAD_DIM (64 or 128), WARPS, STAGES, TOKENS (16 or 32), PAGED.
 #include "rows.cuh"
 
 namespace {
@@ -88,7 +86,6 @@ __device__ __forceinline__ int fresh(const int* p) {
   asm volatile("ld.relaxed.gpu.global.s32 %0, [%1];" : "=r"(x) : "l"(p) : "memory");
   return x;
 }
-__device__ __forceinline__ void ask(const T* p) { asm volatile("prefetch.global.L2 [%0];" ::"l"(p)); }
 
 __device__ __forceinline__ void add(float4& value, float& total, float keep, float4 values, float sum) {
   value.x += keep * values.x, value.y += keep * values.y, value.z += keep * values.z, value.w += keep * values.w;
@@ -133,20 +130,6 @@ __global__ void __launch_bounds__(kThreads, kThreads <= 128 ? 2 : 1) attend(T* o
     }
   };
 
-#if AHEAD
-  {
-    const int length = length_now();
-#pragma unroll
-    for (int i = 0; i < STAGES - 1; ++i) {
-      const int entry = entry_of(i, length);
-#pragma unroll
-      for (int j = 0; j < kTokens; j += kAtOnce) {
-        const Place place = place_of(i, j, entry, length);
-        if (place.there && lane % 4 == 0) ask(k + place.in_k + lane % kPieces * 8), ask(v + place.in_v + lane % kPieces * 8);
-      }
-    }
-  }
-#endif
   depend();
   const int length = length_now(), all = (length + kTokens - 1) / kTokens;
   const int before = rank * WARPS + warp, mine = all > before ? (all - before + CLUSTER * WARPS - 1) / (CLUSTER * WARPS) : 0;

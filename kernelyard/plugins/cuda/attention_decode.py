@@ -22,7 +22,7 @@ def cluster(workload: Workload, config: Config) -> NativeSource:
     given: dict[str, str | int] = {
         "ELEMENT": element, "WEIGHT": element, "ROW_THREADS": 32 * warps, "CLUSTER": int(config["cluster"]), "LOAD_CS": 0, "STORE_CS": 0,
         "OVERLAP": int(config["overlap"]), "HEAD_DIM": head_dim, "WARPS": warps, "STAGES": int(config["stages"]),
-        "TOKENS": int(config["tokens"]), "PAGED": int(workload.has("block_table")), "AHEAD": int(config["ahead"]),
+        "TOKENS": int(config["tokens"]), "PAGED": int(workload.has("block_table")),
     }  # fmt: skip
 
     def arguments(outputs: tuple[Any, ...], q: Any, k: Any, v: Any, lengths: Any, block_table: Any, scale: float | None) -> tuple[Any, ...]:

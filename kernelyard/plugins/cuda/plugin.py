@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from kernelyard.plugins.cuda import linears
 from kernelyard.plugins.cuda.caches import ATTENTION_DECODE
 from kernelyard.plugins.cuda.kernels import KERNELS
 from kernelyard.registry.backend import Backend
@@ -48,7 +47,6 @@ plugin = Plugin(
             priority=10,
         ),
         *KERNELS,
-        *linears.KERNELS,
         ATTENTION_DECODE,
     ),
     backends=(

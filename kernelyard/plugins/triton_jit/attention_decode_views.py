@@ -18,8 +18,9 @@ if TYPE_CHECKING:
 SHARED = 227 * 1024
 """Bytes of shared memory that a program may have on Hopper."""
 MULTIPROCESSORS = 132
-TOGETHER = 2
-"""Programs a multiprocessor: one alone does not load while its warps meet, and took 98.9 us where the bytes of 16 sequences take 60."""
+MANY_TASKS = 64
+"""KV heads of all sequences from which on 4 programs a multiprocessor are best: 16 sequences of 4096 tokens take 74.9 us in 4 parts each,
+85.5 in two, 98.9 whole (H200)."""
 MOST_ROWS = 64
 """Query rows of a program: more would not fit its registers beside the values."""
 
@@ -82,18 +83,19 @@ def _parts_exist(config: Config, workload: Workload) -> bool:
 
 
 def _default(workload: Workload) -> Config:
-    """Parts for two programs a multiprocessor; tokens so that three stages of 16-bit heads of 128 leave room for both."""
+    """As many parts as make a program for each multiprocessor, or 4 where KV heads are many; tokens so that three stages take 96 KiB."""
     bytes_a_token = _head(workload) * DTYPE_BYTES[workload.dtype]
     tokens = 64 if bytes_a_token <= 256 else 32 if bytes_a_token <= 512 else 16
-    wanted = [p for p in (1, 2, 4, 8, 16, 32, 64) if p * _tasks(workload) <= TOGETHER * MULTIPROCESSORS]
-    parts = max((p for p in wanted if p == 1 or p * tokens < 2 * workload.dim("capacity")), default=1)
+    tasks = _tasks(workload)
+    most = max((4 if tasks >= MANY_TASKS else 1) * MULTIPROCESSORS // tasks, 1)
+    parts = max(p for p in (1, 2, 4, 8, 16, 32) if p <= most and (p == 1 or p * tokens < 2 * workload.dim("capacity")))
     return {"tokens": tokens, "parts": parts, "num_warps": 4, "num_stages": 3, "hint": "none", "overlap": True}
 
 
 SPACE = ConfigSpace(
     (
         Parameter("tokens", (16, 32, 64, 128), "of a part at a time: with the stages, 20 KB and more in flight a multiprocessor"),
-        Parameter("parts", (1, 2, 4, 8, 16, 32, 64), "of a sequence: 32 are two programs a multiprocessor for one of 8 KV heads"),
+        Parameter("parts", (1, 2, 4, 8, 16, 32, 64), "of a sequence: 16 fill a GPU for 8 KV heads of one"),
         Parameter("num_warps", (2, 4, 8), "16 query rows are one warp's product, so warps divide tokens, then columns"),
         Parameter("num_stages", (2, 3, 4, 5), "tiles on their way while one is used, as many as shared memory holds"),
         Parameter("hint", ("none", "load"), "whether keys and values, which are read once, may push others out of L2"),

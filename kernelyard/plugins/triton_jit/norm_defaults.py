@@ -21,16 +21,8 @@ def row(workload: Workload) -> Config:
 
 
 def sweep(workload: Workload) -> Config:
-    """As softmax's; of x alone and rows of 16 to 64 KiB, blocks of 2048 columns and 16 warps: four rows at once on a multiprocessor,
-    which L2 still holds between the sweeps.
-
-    Those are torch.compile's (`contiguous_config` of torch/_inductor/runtime/triton_heuristics.py), whose rms_norm takes 66.8 us at
-    (2048, 32768) of bf16 and 34.0 at (4096, 8192), where blocks of 8192 columns take 80.6 and 41.4 (H200).
-    """
-    config, row_bytes = pointwise_defaults.sweep(workload), workload.dim("cols") * DTYPE_BYTES[workload.dtype]
-    if workload.device == "cpu" or workload.has("residual") or not 16 << 10 <= row_bytes <= 64 << 10:
-        return config
-    return {**config, "block": 2048, "num_warps": 16}
+    """As softmax's. Blocks of 2048 columns, as torch.compile has, are slower here: (2048, 32768) of bf16 88.0 us, 80.6 with 8192 (H200)."""
+    return pointwise_defaults.sweep(workload)
 
 
 def persistent(workload: Workload) -> Config:

@@ -4,9 +4,6 @@ What it saves is the time from the last program's end to the next kernel's first
 waits before it touches memory, so nothing is read or overwritten too early; a wait ends when the kernel ahead has ended and
 what it wrote is seen, and that one waited for its own. Asked for in `TritonLaunch.pdl`; without it both instructions do nothing.
 The signal comes first, as the next kernel's wait is for this one's end, not for its signal.
-
-What a kernel may do ahead of its wait is ask for lines of L2: writes of the kernel ahead pass through L2 too, so a line that is
-there early is no older than one that comes late. So a weight is on its way while the kernel ahead still ends, be it what that one writes.
 """
 
 # A Triton function is typed by its compiler, not by mypy.
@@ -24,29 +21,6 @@ def begin(PDL: tl.constexpr):
     """First statement of a kernel: the next one may come, and the one ahead has ended."""
     if PDL:
         gdc_launch_dependents()
-        gdc_wait()
-
-
-@triton.jit
-def signal(PDL: tl.constexpr):
-    """The next kernel may come."""
-    if PDL:
-        gdc_launch_dependents()
-
-
-@triton.jit
-def ask_ahead(pointers, PDL: tl.constexpr):
-    """The line of L2 around each pointer, all of which must lie in tensors: nothing is read, so the kernel ahead may still write."""
-    if PDL:
-        tl.inline_asm_elementwise(
-            "prefetch.global.L2 [$1]; mov.b32 $0, 0;", "=r,l", [pointers.to(tl.int64)], dtype=tl.int32, is_pure=False, pack=1
-        )
-
-
-@triton.jit
-def wait(PDL: tl.constexpr):
-    """The kernel ahead has ended."""
-    if PDL:
         gdc_wait()
 
 
