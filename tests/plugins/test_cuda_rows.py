@@ -95,7 +95,8 @@ def test_a_ring_takes_rows_of_whole_16_bytes_of_which_two_fit_in_shared_memory(o
         ("rmsnorm", (2048, 32768), "cuda.cluster"),
         ("softmax", (8192, 4096), "triton.row"), ("softmax", (2048, 32768), "triton.packed"), ("softmax", (1000, 4095), "triton.shifted"),
         ("rmsnorm_backward", (1000, 4095), "cuda.cluster"), ("rmsnorm_backward", (16384, 4096), "triton.persistent"),
-        ("rmsnorm_backward", (2048, 32768), "triton.split"),
+        ("rmsnorm_backward", (2048, 32768), "cuda.cluster"), ("rmsnorm_backward", (8192, 1024), "cuda.cluster"),
+        ("rmsnorm", (8192, 1024), "cuda.ring"),
     ],
 )  # fmt: skip
 def test_without_a_choice_the_kernel_comes_first_that_was_measured_fastest(op: str, shape: tuple[int, int], first: str) -> None:

@@ -92,6 +92,8 @@ KERNELS = (
         Support(("cuda",), DTYPES, most={"cols": MOST_COLS, "rows": MOST_ROWS}, predicates=(two_dimensions, alike)), spaces.BACKWARD,
         files=("rmsnorm_backward.cu", "rows.cuh", "rows.py"), fallbacks=("triton.split",), priority=5,
         determinism=Determinism.RUN_TO_RUN,
-        priority_where=((_measured(4095, 4095, odd_width), 45),),  # 13.0 us at 1000x4095; triton.persistent 18.0, triton.shifted 20.0
+        # us of it and the next: 13.0 and 15.1 at 1000x4095, 18.6 and 22.1 at 8192x1024, 108.6 and 121 at 2048x32768; 57.2 and 54.2 at
+        # 4096x8192.
+        priority_where=tuple((where, 45) for where in (_measured(4095, 4095, odd_width), _measured(1024, 1536), _measured(16384, 65536))),
     ),
 )  # fmt: skip
