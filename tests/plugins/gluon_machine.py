@@ -257,7 +257,7 @@ GL = SimpleNamespace(
     zeros=lambda shape, dtype, layout: torch.zeros(shape, dtype=dtype),
     full=lambda shape, value, dtype, layout: torch.full(shape, value, dtype=dtype),
     arange=lambda first, last, layout: torch.arange(first, last, dtype=torch.int32),
-    convert_layout=lambda x, layout: x, load=load, store=store, allocate_shared_memory=allocate,
+    convert_layout=lambda x, layout: x, split=lambda x: x.unbind(-1), load=load, store=store, allocate_shared_memory=allocate,
     NVMMADistributedLayout=lambda **_: None, SliceLayout=lambda *_: None, DotOperandLayout=lambda **_: None,
     warp_specialize=lambda parts, warps, registers: HERE.machine.run(parts),
 )  # fmt: skip

@@ -9,14 +9,14 @@ key cuts are masked, and they come first. TMA gives zeros for what does not exis
 Every tile has a block at least, one without a key to see too: all sides count the same blocks, and what is masked away adds nothing. A
 query that saw no key is 0, whatever the values are.
 
-Barriers: queries (`q_full`, `q_empty`), and a pair for each stage of keys and of values; block i uses stage i mod stages, counted over all
+Barriers: a pair for each place of queries, and for each stage of keys and of values; block i uses stage i mod stages, counted over all
 of a program's tiles by each side alike. `turn[w]` is arrived at by the other consumer when it has issued its products.
 
 Scores are scaled into powers of two; the largest score of a row is the largest product times the scale, or the least where the scale is
 negative, so the scale costs no instruction of its own. 4 b h q kv d flops, half when causal; bytes: q, out, and k and v once for each
 group of heads. Bound: the tensor cores, with exponentials close behind at head_dim 64. An earlier form for lengths of whole tiles ran on
 an H200 at 648 to 664 TFLOP/s at 4096 causal and head_dim 128: `taking_turns` gained 1 to 2% there and nothing at 16384, blocks of 64 keys
-lost 10%. This one has been compiled, and interpreted, but not been timed.
+lost 10%. Where there is room the next tile's queries are on their way while this one's are in use.
 
 Sources: Shah et al., "FlashAttention-3" (2024); Milakov and Gimelshein, "Online normalizer calculation for softmax" (2018).
 """
@@ -33,6 +33,7 @@ from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import fence_async_shared, mbarrier, tma, warpgroup_mma, warpgroup_mma_wait
 
 from kernelyard.plugins.gluon_ws.copies import async_load, async_store
+from kernelyard.plugins.gluon_ws.kernels import query_places
 from kernelyard.plugins.gluon_ws.order import planned
 from kernelyard.plugins.triton_jit.launch import sm_count
 from kernelyard.registry.backend import Descriptor, TritonLaunch
@@ -60,6 +61,7 @@ def produce(
     q_desc, k_desc, v_desc, q_tiles, k_blocks, v_blocks, q_full, q_empty, k_full, k_empty, v_full, v_empty, order, starts,
     q_heads, q_len, kv_len,
     SHARING: gl.constexpr, DIM: gl.constexpr, BN: gl.constexpr, STAGES: gl.constexpr, CONSUMERS: gl.constexpr, CAUSAL: gl.constexpr,
+    Q_PLACES: gl.constexpr,
 ):  # fmt: skip
     """One warp: queries of every tile, and its blocks of keys and values, each as soon as its place is free."""
     BM: gl.constexpr = CONSUMERS * 64
@@ -69,10 +71,11 @@ def produce(
     for place in range(gl.load(starts + gl.program_id(0)), gl.load(starts + gl.program_id(0) + 1)):
         tile = gl.load(order + place)
         row, batch, head = tile % tiles * BM, tile // tiles // q_heads, tile // tiles % q_heads
-        mbarrier.wait(q_empty, (count & 1) ^ 1)
-        mbarrier.expect(q_full, BM * DIM * 2)
+        which, turned = count % Q_PLACES, (count // Q_PLACES) & 1
+        mbarrier.wait(q_empty.index(which), turned ^ 1)
+        mbarrier.expect(q_full.index(which), BM * DIM * 2)
         for w in gl.static_range(CONSUMERS):
-            async_load(q_desc, [batch, head, row + w * 64, 0], q_full, q_tiles.index(w))
+            async_load(q_desc, [batch, head, row + w * 64, 0], q_full.index(which), q_tiles.index(which * CONSUMERS + w))
         blocks = blocks_of(row, q_len, kv_len, BM, BN, CAUSAL)
         for i in range(blocks):
             stage = block % STAGES
@@ -154,7 +157,7 @@ def consume(
     out_desc, lse_ptr, q_tiles, k_blocks, v_blocks, out_tiles, q_full, q_empty, k_full, k_empty, v_full, v_empty, turn, order, starts,
     scale, q_heads, q_len, kv_len,
     WHO: gl.constexpr, DIM: gl.constexpr, BN: gl.constexpr, STAGES: gl.constexpr, CONSUMERS: gl.constexpr, TAKING_TURNS: gl.constexpr,
-    CAUSAL: gl.constexpr, LSE: gl.constexpr, LN_2: gl.constexpr,
+    CAUSAL: gl.constexpr, LSE: gl.constexpr, LN_2: gl.constexpr, Q_PLACES: gl.constexpr,
 ):  # fmt: skip
     """One warpgroup: 64 queries of every tile."""
     BM: gl.constexpr = CONSUMERS * 64
@@ -165,7 +168,6 @@ def consume(
     fill = float("-inf")
     if scale < 0.0:
         fill = float("inf")
-    q = q_tiles.index(WHO).reshape((64, DIM))
     block = 0
     count = 0
     turns = 0
@@ -177,7 +179,9 @@ def consume(
         free = kv_len // BN
         if CAUSAL:
             free = gl.maximum(gl.minimum(row + 1 + ahead, kv_len), 0) // BN
-        mbarrier.wait(q_full, count & 1)
+        which = count % Q_PLACES
+        q = q_tiles.index(which * CONSUMERS + WHO).reshape((64, DIM))
+        mbarrier.wait(q_full.index(which), (count // Q_PLACES) & 1)
         stage = block % STAGES
         mbarrier.wait(k_full.index(stage), (block // STAGES) & 1)
         keys = k_blocks.index(stage).reshape((BN, DIM)).permute((1, 0))
@@ -204,7 +208,7 @@ def consume(
                 block + i, turns + i - 1, row, (blocks - 1 - i) * BN, ahead, kv_len,
                 False, WHO, DIM, BN, STAGES, TAKING_TURNS, CAUSAL,
             )  # fmt: skip
-        mbarrier.arrive(q_empty, count=1)
+        mbarrier.arrive(q_empty.index(which), count=1)
         block += blocks
         turns += blocks - 1
         count += 1  # noqa: SIM113  # Gluon has no enumerate
@@ -230,22 +234,23 @@ def consume(
 def specialized_kernel(
     q_desc, k_desc, v_desc, out_desc, lse_ptr, order, starts, scale, q_heads, q_len, kv_len,
     SHARING: gl.constexpr, DIM: gl.constexpr, BN: gl.constexpr, STAGES: gl.constexpr, CONSUMERS: gl.constexpr,
-    TAKING_TURNS: gl.constexpr, CAUSAL: gl.constexpr, LSE: gl.constexpr, LN_2: gl.constexpr,
+    TAKING_TURNS: gl.constexpr, CAUSAL: gl.constexpr, LSE: gl.constexpr, LN_2: gl.constexpr, Q_PLACES: gl.constexpr,
 ):  # fmt: skip
     """Shared memory, barriers, and three or four parts."""
-    q_tiles = gl.allocate_shared_memory(q_desc.dtype, [CONSUMERS, 1, 1, 64, DIM], q_desc.layout)
+    q_tiles = gl.allocate_shared_memory(q_desc.dtype, [Q_PLACES * CONSUMERS, 1, 1, 64, DIM], q_desc.layout)
     out_tiles = gl.allocate_shared_memory(q_desc.dtype, [CONSUMERS, 1, 1, 64, DIM], out_desc.layout)
     k_blocks = gl.allocate_shared_memory(q_desc.dtype, [STAGES, 1, 1, BN, DIM], k_desc.layout)
     v_blocks = gl.allocate_shared_memory(q_desc.dtype, [STAGES, 1, 1, BN, DIM], v_desc.layout)
-    q_full = gl.allocate_shared_memory(gl.int64, [1], mbarrier.MBarrierLayout())
-    q_empty = gl.allocate_shared_memory(gl.int64, [1], mbarrier.MBarrierLayout())
+    q_full = gl.allocate_shared_memory(gl.int64, [Q_PLACES, 1], mbarrier.MBarrierLayout())
+    q_empty = gl.allocate_shared_memory(gl.int64, [Q_PLACES, 1], mbarrier.MBarrierLayout())
     k_full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
     k_empty = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
     v_full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
     v_empty = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
     turn = gl.allocate_shared_memory(gl.int64, [2, 1], mbarrier.MBarrierLayout())
-    mbarrier.init(q_full, count=1)
-    mbarrier.init(q_empty, count=CONSUMERS)
+    for i in gl.static_range(Q_PLACES):
+        mbarrier.init(q_full.index(i), count=1)
+        mbarrier.init(q_empty.index(i), count=CONSUMERS)
     for i in gl.static_range(STAGES):
         mbarrier.init(k_full.index(i), count=1)
         mbarrier.init(k_empty.index(i), count=CONSUMERS)
@@ -256,22 +261,27 @@ def specialized_kernel(
     if CONSUMERS == 2:
         gl.warp_specialize([
             (consume, (out_desc, lse_ptr, q_tiles, k_blocks, v_blocks, out_tiles, q_full, q_empty, k_full, k_empty, v_full, v_empty, turn,
-                       order, starts, scale, q_heads, q_len, kv_len, 0, DIM, BN, STAGES, CONSUMERS, TAKING_TURNS, CAUSAL, LSE, LN_2)),
+                       order, starts, scale, q_heads, q_len, kv_len,
+                       0, DIM, BN, STAGES, CONSUMERS, TAKING_TURNS, CAUSAL, LSE, LN_2, Q_PLACES)),
             (consume, (out_desc, lse_ptr, q_tiles, k_blocks, v_blocks, out_tiles, q_full, q_empty, k_full, k_empty, v_full, v_empty, turn,
-                       order, starts, scale, q_heads, q_len, kv_len, 1, DIM, BN, STAGES, CONSUMERS, TAKING_TURNS, CAUSAL, LSE, LN_2)),
+                       order, starts, scale, q_heads, q_len, kv_len,
+                       1, DIM, BN, STAGES, CONSUMERS, TAKING_TURNS, CAUSAL, LSE, LN_2, Q_PLACES)),
             (produce, (q_desc, k_desc, v_desc, q_tiles, k_blocks, v_blocks, q_full, q_empty, k_full, k_empty, v_full, v_empty, order,
-                       starts, q_heads, q_len, kv_len, SHARING, DIM, BN, STAGES, CONSUMERS, CAUSAL)),
+                       starts, q_heads, q_len, kv_len, SHARING, DIM, BN, STAGES, CONSUMERS, CAUSAL, Q_PLACES)),
         ], [4, 1], [240, 24])  # fmt: skip
     else:
         gl.warp_specialize([
             (consume, (out_desc, lse_ptr, q_tiles, k_blocks, v_blocks, out_tiles, q_full, q_empty, k_full, k_empty, v_full, v_empty, turn,
-                       order, starts, scale, q_heads, q_len, kv_len, 0, DIM, BN, STAGES, CONSUMERS, False, CAUSAL, LSE, LN_2)),
+                       order, starts, scale, q_heads, q_len, kv_len,
+                       0, DIM, BN, STAGES, CONSUMERS, False, CAUSAL, LSE, LN_2, Q_PLACES)),
             (consume, (out_desc, lse_ptr, q_tiles, k_blocks, v_blocks, out_tiles, q_full, q_empty, k_full, k_empty, v_full, v_empty, turn,
-                       order, starts, scale, q_heads, q_len, kv_len, 1, DIM, BN, STAGES, CONSUMERS, False, CAUSAL, LSE, LN_2)),
+                       order, starts, scale, q_heads, q_len, kv_len,
+                       1, DIM, BN, STAGES, CONSUMERS, False, CAUSAL, LSE, LN_2, Q_PLACES)),
             (consume, (out_desc, lse_ptr, q_tiles, k_blocks, v_blocks, out_tiles, q_full, q_empty, k_full, k_empty, v_full, v_empty, turn,
-                       order, starts, scale, q_heads, q_len, kv_len, 2, DIM, BN, STAGES, CONSUMERS, False, CAUSAL, LSE, LN_2)),
+                       order, starts, scale, q_heads, q_len, kv_len,
+                       2, DIM, BN, STAGES, CONSUMERS, False, CAUSAL, LSE, LN_2, Q_PLACES)),
             (produce, (q_desc, k_desc, v_desc, q_tiles, k_blocks, v_blocks, q_full, q_empty, k_full, k_empty, v_full, v_empty, order,
-                       starts, q_heads, q_len, kv_len, SHARING, DIM, BN, STAGES, CONSUMERS, CAUSAL)),
+                       starts, q_heads, q_len, kv_len, SHARING, DIM, BN, STAGES, CONSUMERS, CAUSAL, Q_PLACES)),
         ], [4, 4, 1], [160, 160, 32])  # fmt: skip
 
 
@@ -307,6 +317,7 @@ def specialized(workload: Workload, config: Config) -> TritonLaunch:
     constants = {
         "SHARING": q_heads // max(kv_heads, 1), "DIM": dim, "BN": BN, "STAGES": int(config["stages"]), "CONSUMERS": consumers,
         "TAKING_TURNS": bool(config["taking_turns"]), "CAUSAL": causal, "LSE": bool(workload.static("return_lse")), "LN_2": LN_2,
+        "Q_PLACES": query_places(config, workload),
     }  # fmt: skip
     return TritonLaunch(specialized_kernel, (len(starts) - 1, 1, 1), arguments, constants, num_warps=4)
 

@@ -13,13 +13,15 @@ SHARED = 227 * 1024
 BARRIERS = 1024
 """Bytes that are left to barriers and to alignment."""
 FOUR = 2**31 - 1
+PART = 64
+"""Columns of a result that are ended and written at once: 128 bytes, what the widest swizzle covers, and 32 registers a thread."""
 MOST_TILES = 1 << 18
 """Tiles of attention whose order is planned ahead: half a second on the host, 1 MB on the device."""
 
 BLOCK_N = Parameter(
     "block_n", (128, 256), "columns of a tile of 128 rows: 256 read least for a product; 128 are more tiles, for small results"
 )
-STAGES_MATMUL = Parameter("stages", (3, 4, 5, 6), "pieces on their way: 3 hide the memory's latency at 256 columns, where no more fit")
+STAGES_MATMUL = Parameter("stages", (3, 4, 5, 6), "pieces on their way: 3 or 4 at 256 columns, with 4 half the room for results")
 CONSUMERS = Parameter(
     "consumers", (2, 3), "warpgroups of 64 queries: three share a block of keys at head_dim 64, with 160 registers a thread"
 )
@@ -30,9 +32,14 @@ TURNS = Parameter(
 GROUP_MB = Parameter("group_mb", (8, 16, 32), "megabytes of keys and values that are worked on together, of the 50 in L2")
 
 
+def slices_kept(config: Config) -> int:
+    """Slices of the result that a warpgroup has in shared memory: all four of 256 columns leave no room for a fourth stage."""
+    return 4 if config["block_n"] == 256 and int(config["stages"]) <= 3 else 2
+
+
 def _matmul_shared(config: Config, workload: Workload) -> bool:
     columns = int(config["block_n"])
-    result = 128 * columns * 2 if workload.dim("n") % 8 == 0 else 0
+    result = 128 * PART * slices_kept(config) * 2 if workload.dim("n") % 8 == 0 else 0
     return int(config["stages"]) * (128 + columns) * 64 * 2 + result + BARRIERS <= SHARED
 
 
@@ -42,9 +49,18 @@ def _matmul_default(workload: Workload) -> Config:
     return {"block_n": 256, "stages": 3} if wide else {"block_n": 128, "stages": 5}
 
 
+def query_places(config: Config, workload: Workload) -> int:
+    """Tiles of queries in shared memory: 2, so that the next one's are there, where there is room."""
+    return 2 if _attention_bytes(config, workload, 2) <= SHARED else 1
+
+
+def _attention_bytes(config: Config, workload: Workload, query_places: int) -> int:
+    rows = (query_places + 1) * 64 * int(config["consumers"]) + 2 * 128 * int(config["stages"])
+    return rows * workload.dim("head_dim") * 2 + BARRIERS
+
+
 def _attention_shared(config: Config, workload: Workload) -> bool:
-    rows = 2 * 64 * int(config["consumers"]) + 2 * 128 * int(config["stages"])
-    return rows * workload.dim("head_dim") * 2 + BARRIERS <= SHARED
+    return _attention_bytes(config, workload, 1) <= SHARED
 
 
 def _narrow_for_three(config: Config, workload: Workload) -> bool:
@@ -121,6 +137,8 @@ KERNELS = (
             ),
             _attention_default,
         ),
-        files=("copies.py", "order.py"), fallbacks=("triton.twoloop",), priority=-7, determinism=Determinism.RUN_TO_RUN,
+        files=("copies.py", "order.py"), fallbacks=("triton.twoloop",), priority=9, determinism=Determinism.RUN_TO_RUN,
+        # us of it and of triton.twoloop: 477 and 742 at 4096 causal, 84 and 110 at 1024, 26.4 and 28.2 at 256, 6.8 and 4.8 at 65 (H200).
+        priority_where=((Support(("cuda",), HALVES, least={"q_len": 192}), 20),),
     ),
 )  # fmt: skip

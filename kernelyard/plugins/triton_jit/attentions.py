@@ -94,6 +94,6 @@ KERNELS = (
         support=Support(
             ("cuda",), DTYPES, most={"head_dim": MOST_DIM, "q_len": 2**30, "kv_len": 2**30}, least={"head_dim": 1}, predicates=(countable,)
         ),
-        space=TWOLOOP, priority=-5,
+        space=TWOLOOP, priority=10,
     ),
 )  # fmt: skip
