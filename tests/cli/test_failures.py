@@ -76,7 +76,8 @@ def test_repro_says_what_it_wrote_and_ran(device: str, answer: Answer, tmp_path:
 
 
 def exit_code(script: Path, **environment: str) -> int:
-    command, everything = [sys.executable, str(script)], {**os.environ, "PYTHONPATH": os.getcwd(), **environment}
+    command = [sys.executable, str(script)]
+    everything = {**os.environ, "PYTHONPATH": os.pathsep.join([os.getcwd(), *sys.path]), **environment}
     return subprocess.run(command, env=everything, capture_output=True, check=False, cwd="/").returncode
 
 

@@ -45,7 +45,7 @@ def test_the_authors_config_is_in_the_space_of_every_point(kernel: Kernel) -> No
 
 
 @pytest.mark.parametrize(
-    ("batch", "capacity", "cluster"), [(1, 32768, 8), (1, 8192, 16), (1, 256, 16), (1, 64, 4), (16, 4096, 2), (64, 4096, 1)]
+    ("batch", "capacity", "cluster"), [(1, 32768, 16), (1, 256, 16), (1, 64, 4), (16, 4096, 2), (64, 4096, 1)]
 )
 def test_a_cluster_makes_two_ctas_a_multiprocessor_and_none_is_without_tokens(batch: int, capacity: int, cluster: int) -> None:
     work = workload("attention_decode", batch, 32, 8, 1, capacity, 128, 0)

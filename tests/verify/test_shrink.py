@@ -55,7 +55,7 @@ def test_planted_fault_becomes_a_short_script_that_fails_until_the_fault_is_gone
 
 def fixed(made: Reproduction) -> int:
     """The exit code of the script against the fix."""
-    environment = {**os.environ, "PLANTED_FIXED": "1", "PYTHONPATH": os.getcwd()}
+    environment = {**os.environ, "PLANTED_FIXED": "1", "PYTHONPATH": os.pathsep.join([os.getcwd(), *sys.path])}
     done = subprocess.run([sys.executable, str(made.path)], env=environment, capture_output=True, text=True, check=False, cwd="/")
     assert done.stdout == "right\n", done.stderr
     return done.returncode

@@ -40,14 +40,9 @@ def _tokens_exist(config: Config, workload: Workload) -> bool:
 
 
 def _default(workload: Workload) -> Config:
-    """As many CTAs a KV head as make two a multiprocessor, 16 at most; 96 KiB of tiles a CTA, so that two fit.
-
-    Of few and long sequences 8 CTAs of 8 warps: one sequence of 32768 tokens takes 34.5 us, by 16 CTAs of 4 warps 50.8 (H200).
-    """
+    """As many CTAs a KV head as make two a multiprocessor, 16 at most; 96 KiB of tiles a CTA, so that two fit."""
     tasks = max(workload.dim("batch") * workload.dim("kv_heads"), 1)
     rest: Config = {"warps": 4, "tokens": 16, "stages": 3 if workload.dim("head_dim") == 128 else 6, "overlap": True}
-    if tasks * 8 <= H200_MULTIPROCESSORS and workload.dim("capacity") > 8192:
-        return {**rest, "cluster": 8, "warps": 8}
     fit = [n for n in (1, 2, 4, 8, 16) if n * tasks <= TOGETHER * H200_MULTIPROCESSORS and _tokens_exist({**rest, "cluster": n}, workload)]
     return {"cluster": max(fit, default=1), **rest}
 
