@@ -11,9 +11,11 @@
 //            of 16 be placed where a GPC has fewer multiprocessors than that, and one CTA load while the other merges.
 // Layout     A token's columns are 16-byte pieces, piece p of token t at p ^ (t % 8): ldmatrix meets every bank once.
 // Not loaded Tokens past a length, or of a block that is none: cp.async writes zeros for them, and their scores are -inf.
-// Measured   H200, bf16, 32/8 heads of 128, one CTA a multiprocessor, contiguous parts of 32-token tiles, merged by loads from the others: 9.9,
-//            14.7, 50.1 us at 1024, 4096, 32768 tokens of one sequence by clusters of 16, where triton.split takes 6.3, 10.1, 38.3; without
-//            clusters 63.7 us at 16 sequences of 4096 (plain torch 79.2), 241 at 64 (254).
+// Measured   H200, bf16, 32/8 heads of 128: 5.6, 10.2, 50.8 us at 1024, 4096, 32768 tokens of one sequence by clusters of 16 (triton.split 6.3,
+//            9.8, 38.5), 63.7 us at 16 sequences of 4096 (plain torch 80.3), 244 at 64 (259). One sequence of 32768 tokens by clusters of 8 with
+//            8 warps: 52.8.
+// Lost       One CTA of 192 KB a multiprocessor, contiguous parts, merged by loads from the other CTAs: 9.9, 14.7, 50.1 us. First tiles asked for
+//            in L2 ahead of the wait: no gain.
 // Source     Dao et al., "Flash-Decoding for long-context inference" (2023); the merge is that of contracts/online_softmax.py.
 //
 // Defines beside those of rows.cuh: HEAD_DIM (64 or 128), WARPS, STAGES, TOKENS (16 or 32), PAGED.
