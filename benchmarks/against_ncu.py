@@ -36,7 +36,7 @@ from kernelyard.registry.dispatch import as_pinned
 from kernelyard.registry.machine import check_device, identity
 from kernelyard.registry.matrix import Point, point_payload
 from kernelyard.registry.spec import Config, Workload
-from kernelyard.store.results import save_experiment
+from kernelyard.store.results import heading, save_experiment
 
 PAIRS = (
     ("rmsnorm", "triton.row", Point((16, 4096), "bfloat16")),
@@ -185,7 +185,7 @@ def _cell(value: float | None) -> str:
 def save(name: str, rows: list[Mapping[str, Any]], text: str) -> Path:
     """As an experiment."""
     where, command = identity("cuda"), shlex.join(["python3", *sys.argv])
-    note = f"# {name}\n\n`{command}`\n\nDevice: {where.name} ({where.key()}).\n\n{text}\n\n{__doc__}"
+    note = f"{heading(name, command, where)}\n{text}\n\n{__doc__}"
     return save_experiment(name, rows, device=where, command=command, note=note)
 
 

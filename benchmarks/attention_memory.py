@@ -15,7 +15,6 @@ from __future__ import annotations
 import argparse
 import ctypes
 import math
-import shlex
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -28,7 +27,7 @@ from kernelyard.registry.dispatch import as_pinned
 from kernelyard.registry.machine import check_device, identity
 from kernelyard.registry.matrix import Point
 from kernelyard.registry.spec import Workload
-from kernelyard.store.results import save_experiment
+from kernelyard.store.results import save_of_script
 from kernelyard.verify.isolation import Worker
 
 LENGTHS = tuple(1 << power for power in range(10, 17))
@@ -59,7 +58,8 @@ def main() -> int:
     text = table(rows)
     print(text)
     if asked.save:
-        print(f"saved {save(asked.save, device, rows, text)}", file=sys.stderr)
+        saved = save_of_script(asked.save, rows, device=identity(device), text=text, about=__doc__)
+        print(f"saved {saved}", file=sys.stderr)
     return 0
 
 
@@ -214,13 +214,6 @@ def table(rows: Sequence[Row]) -> str:
         lines.append(f"| {kernel} | {' | '.join(cells)} | {slope} | {first['growth']} |")
     told = {row["kernel"]: f"- {row['kernel']} from {row['length']} on: {row['reason']}" for row in reversed(rows) if row["reason"]}
     return "\n".join([*lines, "", *reversed(told.values())]).rstrip()
-
-
-def save(name: str, device: str, rows: Sequence[Row], text: str) -> Path:
-    """As an experiment."""
-    where, command = identity(device), shlex.join(["python", *sys.argv])
-    note = f"# {name}\n\n`{command}`\n\nDevice: {where.name} ({where.key()}).\n\n{text}\n\n{__doc__}"
-    return save_experiment(name, rows, device=where, command=command, note=note)
 
 
 if __name__ == "__main__":

@@ -10,10 +10,8 @@ returned, the device not waited for; and, as `events`, device time between two e
 from __future__ import annotations
 
 import argparse
-import shlex
 import sys
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -29,7 +27,7 @@ from kernelyard.registry.backend import Executable
 from kernelyard.registry.dispatch import as_pinned
 from kernelyard.registry.machine import check_device, identity
 from kernelyard.registry.matrix import Point
-from kernelyard.store.results import save_experiment
+from kernelyard.store.results import save_of_script
 
 POINT = Point((1, 4096), "bfloat16")
 PLAN = Plan(batches=5, most_batches=10, budget_s=1.0, warm_up_s=0.3)
@@ -51,7 +49,8 @@ def main() -> int:
     text = table(rows)
     print(text)
     if asked.save:
-        print(f"saved {save(asked.save, rows, text, where)}", file=sys.stderr)
+        saved = save_of_script(asked.save, rows, device=identity(where), text=text, about=__doc__)
+        print(f"saved {saved}", file=sys.stderr)
     return 0
 
 
@@ -131,13 +130,6 @@ def table(rows: list[dict[str, Any]]) -> str:
         last = f" {row['events_us']:.2f} |" if events else ""
         lines.append(f"| {row['candidate']} | {row['call_us']:.2f} | {interval} |{last}")
     return "\n".join(lines)
-
-
-def save(name: str, rows: list[dict[str, Any]], text: str, device_type: str) -> Path:
-    """As an experiment."""
-    where, command = identity(device_type), shlex.join(["python", *sys.argv])
-    note = f"# {name}\n\n`{command}`\n\nDevice: {where.name} ({where.key()}).\n\n{text}\n\n{__doc__}"
-    return save_experiment(name, rows, device=where, command=command, note=note)
 
 
 if __name__ == "__main__":

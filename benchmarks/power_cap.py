@@ -10,7 +10,6 @@ kernelyard/measure/interleave.py, which follows from it.
 from __future__ import annotations
 
 import argparse
-import shlex
 import statistics
 import sys
 from typing import Any
@@ -25,7 +24,7 @@ from kernelyard.measure.cuda import graph_time
 from kernelyard.registry import registry
 from kernelyard.registry.machine import check_device, identity
 from kernelyard.registry.matrix import Point
-from kernelyard.store.results import save_experiment
+from kernelyard.store.results import save_of_script
 
 POINTS = {
     "attention": Point((2, 32, 8, 4096, 4096, 128), "bfloat16", statics=(("causal", True),)),
@@ -51,9 +50,8 @@ def main() -> int:
     text = table(rows)
     print(text)
     if asked.save:
-        command = shlex.join(["python", *sys.argv])
-        note = f"# {asked.save}\n\n`{command}`\n\nDevice: {where.name} ({where.key()}).\n\n{text}\n\n{__doc__}"
-        print(f"saved {save_experiment(asked.save, rows, device=where, command=command, note=note)}", file=sys.stderr)
+        saved = save_of_script(asked.save, rows, device=where, text=text, about=__doc__)
+        print(f"saved {saved}", file=sys.stderr)
     return 0
 
 

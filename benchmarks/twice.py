@@ -17,7 +17,7 @@ from typing import Any
 
 from kernelyard.measure.series import Outside, share_within
 from kernelyard.registry.spec import DeviceIdentity
-from kernelyard.store.results import save_experiment
+from kernelyard.store.results import heading, save_experiment
 
 TOLERANCE = 0.03
 ENOUGH = 0.95
@@ -62,7 +62,7 @@ def save(name: str, device: dict[str, Any], share: float, outside: list[Outside]
     where = DeviceIdentity(*(device[part] for part in ("type", "name", "capability", "driver", "uuid")))
     command = shlex.join(["python", *sys.argv])
     listed = "\n".join(f"- {line}" for line in text.splitlines())
-    note = f"# {name}\n\n`{command}`\n\nDevice: {where.name} ({where.key()}).\n\n{listed}\n"
+    note = f"{heading(name, command, where)}\n{listed}\n"
     rows = [asdict(one) for one in outside]
     return save_experiment(name, rows, device=where, command=command, note=note, extra={"share_within": share, "tolerance": TOLERANCE})
 

@@ -9,7 +9,6 @@ ahead in parallel; each variant is checked on its workload before it is timed, b
 from __future__ import annotations
 
 import argparse
-import shlex
 import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -22,7 +21,7 @@ from kernelyard.registry.machine import check_device, identity
 from kernelyard.registry.matrix import Point
 from kernelyard.registry.op import Op
 from kernelyard.registry.spec import Config, Status, Workload
-from kernelyard.store.results import save_experiment
+from kernelyard.store.results import save_of_script
 from kernelyard.tuner import ahead
 from kernelyard.tuner.bench import Bench, Item, Result
 from kernelyard.tuner.limits import Limits
@@ -50,10 +49,8 @@ def main() -> int:
     text = table(rows)
     print(text)
     if asked.save:
-        command = shlex.join(["python", *sys.argv])
-        where = identity(device)
-        note = f"# {asked.save}\n\n`{command}`\n\nDevice: {where.name} ({where.key()}).\n\n{text}\n\n{__doc__}"
-        print(f"saved {save_experiment(asked.save, rows, device=where, command=command, note=note)}", file=sys.stderr)
+        saved = save_of_script(asked.save, rows, device=identity(device), text=text, about=__doc__)
+        print(f"saved {saved}", file=sys.stderr)
     return 0
 
 

@@ -88,12 +88,12 @@ def _sentence(name: str, workload: Workload, series: Series) -> str:
 
 def _save(name: str, kernel: str, workload: Workload, ratios: Sequence[Interval | None], series: Series) -> Any:
     from kernelyard.registry.machine import identity
-    from kernelyard.store.results import save_experiment
+    from kernelyard.store.results import heading, save_experiment
 
     rows = [
         {"op": workload.op, "workload": workload.label(), "kernel": kernel, "run": run} | (asdict(ratio) if ratio else {})
         for run, ratio in enumerate(ratios)
     ]
     where = identity(workload.device)
-    note = f"# {name}\n\n`{command_line()}`\n\nDevice: {where.name} ({where.key()}).\n\n{_sentence(kernel, workload, series)}.\n"
+    note = f"{heading(name, command_line(), where)}\n{_sentence(kernel, workload, series)}.\n"
     return save_experiment(name, rows, device=where, command=command_line(), note=note, extra={"series": asdict(series)})

@@ -54,7 +54,7 @@ def _cells(row: dict[str, Any]) -> tuple[object, ...]:
 
 def save(name: str, device: Any, rows: list[dict[str, Any]]) -> Any:
     """Writes the timed rows under experiments/ and returns the folder."""
-    from kernelyard.store.results import ResultRow, save_experiment
+    from kernelyard.store.results import ResultRow, heading, save_experiment
 
     timed = [row for row in rows if row["device_time_us"] is not None]
     by_label: dict[str, dict[str, float | None]] = {}
@@ -62,7 +62,7 @@ def save(name: str, device: Any, rows: list[dict[str, Any]]) -> Any:
         by_label.setdefault(row["label"], {})[row["kernel"]] = row["device_time_us"]
     results = [ResultRow(row["op"], row["label"], row["kernel"], row["config"], row["device_time_us"], row["call_time_us"], row["low_us"],
                          row["high_us"], by_label[row["label"]], row["percent_of_ceiling"], row["matrix"]) for row in timed]  # fmt: skip
-    lines = [f"# {name}", "", f"`{command_line()}`", "", f"Device: {device.name} ({device.key()}).", "", *_matrices(timed), "",
+    lines = [heading(name, command_line(), device), *_matrices(timed), "",
              "| workload | kernel | us | vs eager | of ceiling |", "| --- | --- | --- | --- | --- |"]  # fmt: skip
     lines += ["| " + " | ".join((c[0], c[1], c[3], c[6], c[8])) + " |" for c in (tuple(map(str, _cells(row))) for row in timed)]
     return save_experiment(name, results, device=device, command=command_line(), note="\n".join(lines) + "\n")

@@ -156,11 +156,11 @@ def _row(one: WorkloadReport) -> tuple[object, ...]:
 
 
 def _save(name: str, reports: list[TuneReport]) -> Path:
-    from kernelyard.store.results import save_experiment
+    from kernelyard.store.results import heading, save_experiment
 
     rows = [_result(report, one) for report in reports for one in report.workloads]
-    lines = [f"# {name}", "", f"`{command_line()}`", "", f"Device: {reports[0].device.name} ({reports[0].device.key()})."]
-    lines += ["", "| op | workload | choice | us | vs eager | vs compiled | of ceiling |", "| --- | --- | --- | --- | --- | --- | --- |"]
+    lines = [heading(name, command_line(), reports[0].device)]
+    lines += ["| op | workload | choice | us | vs eager | vs compiled | of ceiling |", "| --- | --- | --- | --- | --- | --- | --- |"]
     for row, one in zip(rows, (one for report in reports for one in report.workloads), strict=True):
         ratios = (ratio(one.evidence["speedup_vs_eager"]), ratio(one.evidence["speedup_vs_compile"]))
         share = "n/a" if row.percent_of_ceiling is None else f"{row.percent_of_ceiling:.0f}%"

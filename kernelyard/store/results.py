@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import date
@@ -47,7 +49,7 @@ def save_experiment(
     folder: Path = Path("experiments"),
     extra: Mapping[str, Any] | None = None,
 ) -> Path:
-    """Write one experiment and return its folder; a name used twice on a day gets a number.
+    """Write one experiment and return its folder; a name used twice on a day gets a number. A note begins with a `heading`.
 
     Rows are ResultRows, or mappings for commands that measure something else (profile). `extra` keys stand beside the stable ones.
     """
@@ -65,10 +67,21 @@ def save_experiment(
     try:
         target = _new_folder(folder, f"{date.today().isoformat()}-{name}")
         _write(target / "results.json", text)
-        _write(target / "note.md", note or f"# {name}\n\n`{command}`\n\nDevice: {device.name} ({device.key()}).\n")
+        _write(target / "note.md", note or heading(name, command, device))
     except OSError as error:
         raise StoreFailed(f"the experiment can't be written under {folder}: {error.strerror}.") from error
     return target
+
+
+def save_of_script(name: str, rows: Sequence[Mapping[str, Any]], *, device: DeviceIdentity, text: str, about: str | None) -> Path:
+    """The experiment of a script: what it printed, then what it says of itself, under the command as it was typed."""
+    command = shlex.join(["python", *sys.argv])
+    return save_experiment(name, rows, device=device, command=command, note=f"{heading(name, command, device)}\n{text}\n\n{about}")
+
+
+def heading(name: str, command: str, device: DeviceIdentity) -> str:
+    """How every note begins: what it is, the command that repeats it, and where it ran."""
+    return f"# {name}\n\n`{command}`\n\nDevice: {device.name} ({device.key()}).\n"
 
 
 def check_name(name: str) -> str:
