@@ -27,6 +27,16 @@ NAN, INF = float("nan"), float("inf")
 Case = tuple[str, Op, tuple[Any, ...]]
 
 
+def outside_of_space(kernel: Kernel) -> list[tuple[str, str]]:
+    """Points that the kernel serves on CUDA and whose author's config its space refuses, with the reason; it has to serve one."""
+    op = OPS[kernel.op]
+    works = [op.workload(point, "cuda") for name in ("correctness", "performance", "held_out") for point in op.matrix(name, "cuda").points]
+    served = [work for work in works if kernel.support.fits(work)]
+    assert served
+    told = [(work.label(), kernel.space.allows(kernel.space.default_for(work), work)) for work in served]
+    return [(label, answer.reason) for label, answer in told if not answer]
+
+
 def plugin_of(name: str) -> Plugin:
     """The declarations of one plugin."""
     found = load(f"kernelyard.plugins.{name}.plugin:plugin")

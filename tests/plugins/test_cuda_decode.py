@@ -35,13 +35,8 @@ def workload(op: str, *dims: int, dtype: str = "bfloat16", layout: str = "contig
 
 
 @each
-def test_the_authors_config_is_in_the_space_of_every_point(kernel: Kernel) -> None:
-    op = op_of(kernel)
-    works = [op.workload(point, "cuda") for name in ("correctness", "performance", "held_out") for point in op.matrix(name, "cuda").points]
-    served = [work for work in works if kernel.support.fits(work)]
-    assert served
-    told = [(work.label(), kernel.space.allows(kernel.space.default_for(work), work)) for work in served]
-    assert [(label, answer.reason) for label, answer in told if not answer] == []
+def test_the_authors_config_is_in_the_space_of_every_point(kernel: Kernel, agreement: ModuleType) -> None:
+    assert agreement.outside_of_space(kernel) == []
 
 
 @pytest.mark.parametrize(

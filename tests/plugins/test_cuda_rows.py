@@ -51,17 +51,8 @@ def gradient(x: TensorSpec, dy: TensorSpec) -> Workload:
 
 
 @each_kernel
-def test_the_authors_config_is_in_the_space_of_every_point(kernel: Kernel) -> None:
-    works = [
-        op_of(kernel).workload(p, "cuda")
-        for m in ("correctness", "performance", "held_out")
-        for p in op_of(kernel).matrix(m, "cuda").points
-    ]
-    served = [work for work in works if kernel.support.fits(work)]
-    assert served
-    assert [
-        (work.label(), answer.reason) for work in served if not (answer := kernel.space.allows(kernel.space.default_for(work), work))
-    ] == []
+def test_the_authors_config_is_in_the_space_of_every_point(kernel: Kernel, agreement: ModuleType) -> None:
+    assert agreement.outside_of_space(kernel) == []
 
 
 @pytest.mark.parametrize("op", ["rmsnorm", "softmax"])
