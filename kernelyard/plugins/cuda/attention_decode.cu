@@ -82,19 +82,13 @@ __device__ __forceinline__ void send(float4* slot, uint64_t* barrier, unsigned r
                "f"(p.x), "f"(p.y), "f"(p.z), "f"(p.w), "r"(over_there(barrier, rank)) : "memory");
 #endif
 }
-// An int that an earlier read of it may not answer for.
-__device__ __forceinline__ int fresh(const int* p) {
-  int x;
-  asm volatile("ld.relaxed.gpu.global.s32 %0, [%1];" : "=r"(x) : "l"(p) : "memory");
-  return x;
-}
-
 __device__ __forceinline__ void add(float4& value, float& total, float keep, float4 values, float sum) {
   value.x += keep * values.x, value.y += keep * values.y, value.z += keep * values.z, value.w += keep * values.w;
   total += keep * sum;
 }
 
-__global__ void __launch_bounds__(kThreads, kThreads <= 128 ? 2 : 1) attend(T* out, const T* q, const T* k, const T* v, const int* lengths, const int* table, Shape s) {
+__global__ void __launch_bounds__(kThreads, kThreads <= 128 ? 2 : 1) attend(
+    T* out, const T* q, const T* k, const T* v, const int* lengths, const int* table, Shape s) {
   extern __shared__ __align__(128) char stages[];
   __shared__ State state;
   let_dependents_start();
@@ -106,20 +100,22 @@ __global__ void __launch_bounds__(kThreads, kThreads <= 128 ? 2 : 1) attend(T* o
   k += head * s.k_head, v += head * s.v_head;
   if constexpr (!PAGED) k += sequence * s.k_entry, v += sequence * s.v_entry;
   greet(state.all_here);
+  depend();
+  const int length = min(max(lengths[sequence * s.length_step], 0), s.capacity), all = (length + kTokens - 1) / kTokens;
+  const int before = rank * WARPS + warp, mine = all > before ? (all - before + CLUSTER * WARPS - 1) / (CLUSTER * WARPS) : 0;
 
   // The first token of this warp's tile i, and the block of a paged cache that this lane's token of it is in, -1 for none.
   auto first_of = [&](int i) { return ((i * CLUSTER + rank) * WARPS + warp) * kTokens; };
-  auto entry_of = [&](int i, int length) {
+  auto entry_of = [&](int i) {
     const int token = first_of(i) + lane % kTokens;
     if (!PAGED || token >= s.capacity) return -1;  // all of the table may be read, so length and table come together
-    const int entry = fresh(table + sequence * s.table_row + token / s.block_size * s.table_column);
+    const int entry = table[sequence * s.table_row + token / s.block_size * s.table_column];
     return token < length && entry >= 0 && entry < s.entries ? entry : -1;
   };
-  auto length_now = [&]() { return min(max(fresh(lengths + sequence * s.length_step), 0), s.capacity); };
   // Where the token of tile i that this lane copies a piece of, j behind the first ones, starts in k and v.
   constexpr int kAtOnce = 32 / kPieces;
   struct Place { int64_t in_k, in_v; bool there; };
-  auto place_of = [&](int i, int j, int entry, int length) -> Place {
+  auto place_of = [&](int i, int j, int entry) -> Place {
     const int within = j + lane / kPieces, token = first_of(i) + within;
     if constexpr (!PAGED) {
       const bool there = token < length;
@@ -132,10 +128,6 @@ __global__ void __launch_bounds__(kThreads, kThreads <= 128 ? 2 : 1) attend(T* o
     }
   };
 
-  depend();
-  const int length = length_now(), all = (length + kTokens - 1) / kTokens;
-  const int before = rank * WARPS + warp, mine = all > before ? (all - before + CLUSTER * WARPS - 1) / (CLUSTER * WARPS) : 0;
-
   auto request = [&](int i, int entry) {
     if (i < mine) {
       const int stage = i % STAGES;
@@ -146,7 +138,7 @@ __global__ void __launch_bounds__(kThreads, kThreads <= 128 ? 2 : 1) attend(T* o
 #pragma unroll
       for (int j = 0; j < kTokens; j += kAtOnce) {
         const int token = j + lane / kPieces, piece = lane % kPieces;
-        const Place place = place_of(i, j, entry, length);
+        const Place place = place_of(i, j, entry);
         const uint32_t to = own_at + stage * kStageBytes + token * kTokenBytes + ((piece ^ (token & 7)) << 4);
         copy16(to, k + place.in_k + piece * 8, place.there);
         copy16(to + kTileBytes, v + place.in_v + piece * 8, place.there);
@@ -155,11 +147,11 @@ __global__ void __launch_bounds__(kThreads, kThreads <= 128 ? 2 : 1) attend(T* o
     commit();
   };
 
-  int next = entry_of(0, length);
+  int next = entry_of(0);
 #pragma unroll
   for (int i = 0; i < STAGES - 1; ++i) {
     const int now = next;
-    next = entry_of(i + 1, length);
+    next = entry_of(i + 1);
     request(i, now);
   }
 
@@ -185,7 +177,7 @@ __global__ void __launch_bounds__(kThreads, kThreads <= 128 ? 2 : 1) attend(T* o
     arrived<STAGES - 2>();
     __syncwarp();  // all lanes' copies, and all lanes have read the stage that is requested now
     const int now = next;
-    next = entry_of(i + STAGES, length);
+    next = entry_of(i + STAGES);
     request(i + STAGES - 1, now);
     const int first = first_of(i), stage = i % STAGES;
     const uint32_t keys = own_at + stage * kStageBytes, values = keys + kTileBytes;

@@ -5,7 +5,8 @@
 //            are on their way into shared memory (cp.async: a thread reads back what it asked for itself, no barrier). x^2 and g * x are
 //            added together over lanes, warps and the cluster, through distributed shared memory: one barrier a row.
 //            AHEAD: a row's sums are sent before the row ahead of it is written, which hides the way through the cluster; rows are read
-//            from shared memory twice then. Then each cluster writes its sums, in float32, and a second grid adds those of all clusters in one order: equal bits.
+//            from shared memory twice then.
+//            At the end each cluster writes its sums, in float32, and a second grid adds those of all clusters in one order: equal bits.
 // Moves      3 * rows * cols * size bytes, and 8 * cols * clusters of partial sums, mostly in L2; about 12 flops an element.
 // Bound      Memory. In flight a multiprocessor: CTAs * ROW_THREADS * VECTORS * 32 * (STAGES - 1) bytes, of which 25 to 40 KB are needed.
 // Resources  64 registers with 512 threads and 2 blocks a multiprocessor (sm_90a, bf16): one vector a thread doesn't spill, two spill 24

@@ -356,8 +356,8 @@ void launch(void (*kernel)(Parameters...), int cluster, int64_t blocks, int thre
     attribute.val.programmaticStreamSerializationAllowed = 1;
   }
   if (cluster > 8) check(cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1));
-  // Beside what a kernel declares itself, 1 KiB at most: both together may be 48 KiB without a word.
-  if (shared > 47 << 10) check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared)));
+  // Beside what a kernel declares itself, 14 KiB at most (attention_decode): both together may be 48 KiB without a word.
+  if (shared > 32 << 10) check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared)));
   check(cudaLaunchKernelEx(&config, kernel, static_cast<Parameters>(arguments)...));
 }
 

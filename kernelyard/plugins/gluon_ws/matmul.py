@@ -164,10 +164,10 @@ def leave(
     HALF: gl.constexpr, SLICE: gl.constexpr, ROWS: gl.constexpr, KEPT: gl.constexpr, ACTIVATION: gl.constexpr, BY_TMA: gl.constexpr,
 ):  # fmt: skip
     """What follows the product of 64 columns, rounded and written from (row, column) on."""
-    PART: gl.constexpr = gl.NVMMADistributedLayout(version=[3, 0], warps_per_cta=[4, 1], instr_shape=[16, 64, 16])
-    sums = gl.convert_layout(sums, PART)  # the registers are where they were
-    across = column + gl.arange(0, 64, layout=gl.SliceLayout(0, PART))
-    down = row + gl.arange(0, ROWS, layout=gl.SliceLayout(1, PART))
+    SUMS: gl.constexpr = gl.NVMMADistributedLayout(version=[3, 0], warps_per_cta=[4, 1], instr_shape=[16, 64, 16])
+    sums = gl.convert_layout(sums, SUMS)  # the registers are where they were
+    across = column + gl.arange(0, 64, layout=gl.SliceLayout(0, SUMS))
+    down = row + gl.arange(0, ROWS, layout=gl.SliceLayout(1, SUMS))
     known = (down < m)[:, None] & (across < n)[None, :]
     if bias_ptr is not None:
         sums += gl.load(bias_ptr + across, mask=across < n, other=0.0).to(gl.float32)[None, :]
