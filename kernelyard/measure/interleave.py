@@ -25,8 +25,8 @@ RETAKES = 2
 POWER_LEAD_S = 0.1
 """A GPU at its power cap goes as fast as what ran in the last tenth of a second lets it: each candidate's clock has to be its own.
 
-Attention (538 us when alone) and a product (1600 us) in turn on one H200: 555 to 612 and 1458 to 1587 us; each led in by 80 ms of itself
-541 to 552 and 1615 to 1657, by 40 ms 552 to 587."""
+Attention (536 us by itself) and a product (1650 us) in turn on one H200: 569 to 638 and 1469 to 1593 us; each led in by 80 ms of itself 530
+to 555 and 1616 to 1708, by 40 ms 554 to 592 and 1437 to 1706 (experiments/2026-12-02-power-cap-gpu)."""
 
 LEAST_STEPS = 10
 """What lasts fewer steps of its clock is no time: two candidates could differ by a tenth and read the same, or the other way round."""
