@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -66,6 +66,7 @@ class Examiner:
             return self._why_large(inputs, run, bad, got, output)
         want = inputs.want[output]
         experiments = (
+            self._elsewhere(inputs, output),
             self._over_read(bad, got, want),
             self._unwritten(inputs, run, bad, output),
             self._assumes_zero(inputs, run, output),
@@ -80,6 +81,23 @@ class Examiner:
         words = unwritten or diagnosis.cause(self.op, (), part(bad), part(got), part(inputs.want[output]), output)
         hint = diagnosis.suggestion(bad)
         return hint or (words and f"around the first of them {words}")
+
+    def _elsewhere(self, inputs: Inputs, output: int) -> str:
+        """Right once the device is waited for, and nothing but the NaN that stood there first behind a busy stream."""
+        if self.launcher.device.type != "cuda":
+            return ""
+        from kernelyard.verify.streams import run_behind
+
+        want, tolerance = inputs.want[output], self.tolerance.of(output)
+        try:
+            settled = replace(self.launcher, settled=True).launch(inputs).held[output]
+            if compare.wrong(settled, want, tolerance) is not None:
+                return ""
+            behind = self.launcher.launch(inputs, lambda these: run_behind(these, self.launcher.into)).held[output]
+        except Fault:  # an experiment: what it raises now it raised for another reason
+            return ""
+        overtaken = behind.isnan() | want.isnan()
+        return "it overtakes the current stream: it runs on one of its own" if bool(overtaken.all()) else ""
 
     def _over_read(self, bad: Tensor, got: Tensor, want: Tensor) -> str:
         """A NaN out of finite inputs that is gone when they stand in zeros came from beside them."""
@@ -121,6 +139,7 @@ class Examiner:
             return ""
         sizes = ", ".join(dict.fromkeys(workspace.described(region.tensor) for region in run.workspaces))
         return f"with its fresh memory ({sizes}) zeroed beforehand it is right: it relies on what new memory holds"
+
 
 def _comparable(run: Launched, inputs: Inputs) -> bool:
     return len(run.held) == len(inputs.want) and all(

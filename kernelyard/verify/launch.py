@@ -42,7 +42,7 @@ Enqueue = Callable[[Inputs], Outputs]
 class Launcher:
     """One executable on one device. `poison` off leaves zeros in the outputs, as a fresh page of memory does.
 
-    `workspace` off leaves alone what the kernel allocates.
+    `workspace` off leaves alone what the kernel allocates. `settled` waits for the device right before the kernel.
     """
 
     op: Op
@@ -50,6 +50,7 @@ class Launcher:
     device: torch.device
     poison: bool = True
     workspace: bool = True
+    settled: bool = False
 
     def launch(self, inputs: Inputs, enqueue: Enqueue | None = None) -> Launched:
         """Runs to the end; whatever the kernel raises is its fault. By default `into`."""
@@ -70,6 +71,7 @@ class Launcher:
             return self.call(inputs, workspace_byte)
         regions = self._guarded_outputs(inputs, byte if self.poison else 0)
         outputs = tuple(region.tensor for region in regions)
+        self._settle()
         with self._watched(workspace_byte) as made:
             self.executable.into(outputs, *inputs.args)
         return outputs, regions, tuple(made)
@@ -78,6 +80,7 @@ class Launcher:
         """As people call it. Poisoned memory of the right size was just freed: the allocator hands it out next."""
         if self.poison:
             self._leave_poison(inputs)
+        self._settle()
         with self._watched(workspace_byte) as made:
             outputs = self.executable.call(*inputs.args)
         return tuple(outputs) if isinstance(outputs, (tuple, list)) else (outputs,), (), tuple(made)
@@ -103,6 +106,10 @@ class Launcher:
             empties = [empty for empty in self.op.empty(*inputs.args) * 2 if empty.numel()]
             junk = [torch.empty_like(empty).view(torch.uint8).fill_(guards.POISON_BYTE) for empty in empties]
             del junk, empties
+
+    def _settle(self) -> None:
+        if self.settled:
+            self.synchronise()
 
     def synchronise(self) -> None:
         """Waits for the device."""

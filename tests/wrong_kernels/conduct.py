@@ -158,7 +158,7 @@ CONDUCT = (
     Entry("unfinished_when_it_returns", unfinished_when_it_returns, "elements were left unwritten"),
     Entry("differs_from_run_to_run", differs_from_run_to_run, "it is declared bitwise: a race?", defence="repeat"),
     Entry("on_the_default_stream", on_the_default_stream, "on a side stream", defence="stream", only=STREAMS),
-    Entry("on_a_stream_of_its_own", on_a_stream_of_its_own, "on a side stream", only=STREAMS),
+    Entry("on_a_stream_of_its_own", on_a_stream_of_its_own, "runs on one of its own", only=STREAMS),
     Entry("stream_left_current", meddling(stream_left_current), "left another CUDA stream current", only=STREAMS),
     Entry("leaks", leaks, "a memory leak: 24 calls kept", defence="memory"),
     Entry("default_dtype", meddling(lambda: torch.set_default_dtype(torch.float64)), "the default dtype", defence="state"),
