@@ -22,7 +22,7 @@ import triton.language as tl
 from torch import Tensor
 
 from kernelyard.plugins.triton_jit.defaults import block_cols
-from kernelyard.plugins.triton_jit.launch import policies, row_stride, sm_count
+from kernelyard.plugins.triton_jit.launch import policies, row_stride, sm_count, steps
 from kernelyard.plugins.triton_jit.overlap import begin, overlaps
 from kernelyard.plugins.triton_jit.rmsnorm import scaled
 from kernelyard.registry.backend import TritonLaunch
@@ -65,12 +65,12 @@ def row_kernel(
 @triton.jit(do_not_specialize=["rows"])
 def sweep_kernel(
     y_ptr, r_ptr, x_ptr, residual_ptr, w_ptr, rows, cols_units, x_units, residual_units, eps, offset,
-    UNIT: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    UNIT: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, STEPS: tl.constexpr,
     HAS_WEIGHT: tl.constexpr, LLAMA: tl.constexpr, KEEP: tl.constexpr, LOAD: tl.constexpr, STORE: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """Block by block over the rows of a program, twice."""
     begin(PDL)
-    cols = cols_units * UNIT
+    cols = STEPS * BLOCK if STEPS else cols_units * UNIT
     row = (tl.program_id(0) * ROWS + tl.arange(0, ROWS))[:, None]
     wide = row.to(tl.int64)
     x_row = x_ptr + wide * (x_units * UNIT)
@@ -128,7 +128,7 @@ def row(workload: Workload, config: Config) -> TritonLaunch:
 
 def sweep(workload: Workload, config: Config) -> TritonLaunch:
     """One program for every `rows_per_program` rows, two sweeps each."""
-    constants = {"BLOCK": int(config["block"]), "KEEP": policies(config)[2]}
+    constants = {"BLOCK": int(config["block"]), "STEPS": steps(workload, config), "KEEP": policies(config)[2]}
     return _launch(sweep_kernel, workload, config, constants, _tiles(workload, config))
 
 

@@ -7,6 +7,9 @@ from dataclasses import dataclass
 
 from kernelyard.registry.spec import DTYPE_BYTES, Config, TensorSpec, Workload
 
+MOST_STEPS = 32
+"""Of a loop that is unrolled: 32768 columns in blocks of 1024."""
+
 
 @dataclass(frozen=True, slots=True)
 class RowView:
@@ -42,6 +45,15 @@ def policies(config: Config) -> tuple[str, str, str]:
     """
     load, store = config["hint"] in ("load", "stream"), config["hint"] in ("store", "stream")
     return "evict_first" if load else "", "evict_first" if store else "", "evict_last" if load else ""
+
+
+def steps(workload: Workload, config: Config) -> int:
+    """Blocks in a row, for a kernel that is compiled for that many; 0 where the row is no whole number of them, or of too many.
+
+    A loop of known length is unrolled, so the loads of all its steps are in flight together; of unknown length, those of four at most.
+    """
+    blocks, rest = divmod(workload.dim("cols"), int(config["block"]))
+    return blocks if not rest and blocks <= MOST_STEPS else 0
 
 
 def sm_count(workload: Workload) -> int:

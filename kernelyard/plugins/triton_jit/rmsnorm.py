@@ -26,7 +26,7 @@ import triton.language as tl
 from torch import Tensor
 
 from kernelyard.plugins.triton_jit.defaults import block_cols
-from kernelyard.plugins.triton_jit.launch import policies, row_view, sm_count
+from kernelyard.plugins.triton_jit.launch import policies, row_view, sm_count, steps
 from kernelyard.plugins.triton_jit.overlap import begin, overlaps
 from kernelyard.registry.backend import TritonLaunch
 from kernelyard.registry.spec import Config, Workload
@@ -74,12 +74,12 @@ def row_kernel(
 @triton.jit(do_not_specialize=["rows"])
 def sweep_kernel(
     y_ptr, x_ptr, w_ptr, rows, cols_units, stride_units, eps, offset,
-    UNIT: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    UNIT: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, STEPS: tl.constexpr,
     HAS_WEIGHT: tl.constexpr, LLAMA: tl.constexpr, KEEP: tl.constexpr, LOAD: tl.constexpr, STORE: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """Block by block over the rows of a program, twice."""
     begin(PDL)
-    cols = cols_units * UNIT
+    cols = STEPS * BLOCK if STEPS else cols_units * UNIT
     row = (tl.program_id(0) * ROWS + tl.arange(0, ROWS))[:, None]
     wide = row.to(tl.int64)
     x_row = x_ptr + wide * (stride_units * UNIT)
@@ -141,7 +141,7 @@ def sweep(workload: Workload, config: Config) -> TritonLaunch:
     """One program for every `rows_per_program` rows, two sweeps each."""
     together = int(config["rows_per_program"])
     load, store, keep = policies(config)
-    constants = {"ROWS": together, "BLOCK": int(config["block"]), "KEEP": keep, "LOAD": load, "STORE": store}
+    constants = {"ROWS": together, "BLOCK": int(config["block"]), "STEPS": steps(workload, config), "KEEP": keep, "LOAD": load, "STORE": store}
     return _launch(sweep_kernel, workload, config, triton.cdiv(workload.dim("rows"), together), constants)
 
 

@@ -19,7 +19,7 @@ import triton.language as tl
 from torch import Tensor
 
 from kernelyard.plugins.triton_jit.defaults import block_cols
-from kernelyard.plugins.triton_jit.launch import policies, row_stride, sm_count
+from kernelyard.plugins.triton_jit.launch import policies, row_stride, sm_count, steps
 from kernelyard.plugins.triton_jit.overlap import begin, overlaps
 from kernelyard.plugins.triton_jit.rmsnorm_shifted import ends, parts
 from kernelyard.plugins.triton_jit.softmax_shifted import shifted_constants, shifted_grid
@@ -74,12 +74,12 @@ def persistent_kernel(
 @triton.jit(do_not_specialize=["rows"])
 def sweep_kernel(
     dx_ptr, dy_ptr, y_ptr, rows, cols_units, dy_units, y_units,
-    UNIT: tl.constexpr, ROWS: tl.constexpr, LOAD: tl.constexpr, STORE: tl.constexpr, PDL: tl.constexpr, BLOCK: tl.constexpr,
+    UNIT: tl.constexpr, ROWS: tl.constexpr, LOAD: tl.constexpr, STORE: tl.constexpr, PDL: tl.constexpr, BLOCK: tl.constexpr, STEPS: tl.constexpr,
     KEEP: tl.constexpr,
 ):  # fmt: skip
     """Block by block over the rows of a program, twice."""
     begin(PDL)
-    cols = cols_units * UNIT
+    cols = STEPS * BLOCK if STEPS else cols_units * UNIT
     row = (tl.program_id(0) * ROWS + tl.arange(0, ROWS))[:, None]
     wide = row.to(tl.int64)
     dy_row, y_row, dx_row = dy_ptr + wide * (dy_units * UNIT), y_ptr + wide * (y_units * UNIT), dx_ptr + wide * cols
@@ -134,7 +134,7 @@ def persistent(workload: Workload, config: Config) -> TritonLaunch:
 
 def sweep(workload: Workload, config: Config) -> TritonLaunch:
     """One program for every `rows_per_program` rows, two sweeps each."""
-    constants = {"BLOCK": int(config["block"]), "KEEP": policies(config)[2]}
+    constants = {"BLOCK": int(config["block"]), "STEPS": steps(workload, config), "KEEP": policies(config)[2]}
     return _launch(sweep_kernel, workload, config, _tiles(workload, config), constants)
 
 
