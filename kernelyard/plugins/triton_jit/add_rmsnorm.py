@@ -3,12 +3,12 @@
 Bytes: x and residual once, y and r once; 5 flops an element: bound by memory everywhere but on a few rows, where latency is the time.
 
 row         a program holds (rows_per_program, cols) in registers: read both, add, round, reduce, write both.
-sweep       block by block, twice: the sum of squares, then both outputs, x and residual out of L2.
+sweep       block by block, twice: the sum of squares, then both outputs, x and residual out of L2; or r stored in the first and read again.
 persistent  a fixed grid, each program takes every grid-th tile and keeps the weight; loads run ahead by num_stages.
 
 In place: outputs may be x and residual. A program stores a row (sweep: a block of it) after it has read it for the last time, and no
 other program reads it.
-Lost: a sweep that stores r first and reads it back: in another layout of threads than it was stored in, that is a race.
+r that is read back may have been stored by another thread of the program: a barrier stands between the sweeps.
 """
 
 # A Triton function is typed by its compiler, not by mypy.
@@ -65,7 +65,7 @@ def row_kernel(
 @triton.jit(do_not_specialize=["rows"])
 def sweep_kernel(
     y_ptr, r_ptr, x_ptr, residual_ptr, w_ptr, rows, cols_units, x_units, residual_units, eps, offset,
-    UNIT: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, STEPS: tl.constexpr,
+    UNIT: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, STEPS: tl.constexpr, BACK: tl.constexpr,
     HAS_WEIGHT: tl.constexpr, LLAMA: tl.constexpr, KEEP: tl.constexpr, LOAD: tl.constexpr, STORE: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """Block by block over the rows of a program, twice."""
@@ -76,20 +76,29 @@ def sweep_kernel(
     x_row = x_ptr + wide * (x_units * UNIT)
     residual_row = residual_ptr + wide * (residual_units * UNIT)
     DTYPE: tl.constexpr = y_ptr.dtype.element_ty
+    r_row = r_ptr + wide * cols
     squares = tl.zeros((ROWS, BLOCK), tl.float32)
     for start in range(0, cols, BLOCK):
         column = start + tl.arange(0, BLOCK)[None, :]
-        r = added(x_row, residual_row, column, (row < rows) & (column < cols), KEEP, DTYPE)
+        inside = (row < rows) & (column < cols)
+        r = added(x_row, residual_row, column, inside, LOAD if BACK else KEEP, DTYPE)
+        if BACK:
+            tl.store(r_row + column, r.to(DTYPE), mask=inside, eviction_policy=KEEP)
         squares += r * r
     rstd = tl.rsqrt(tl.sum(squares, 1, keep_dims=True) / cols + eps)
+    if BACK:
+        tl.debug_barrier()
     for start in range(0, cols, BLOCK):
         column = start + tl.arange(0, BLOCK)[None, :]
         inside = (row < rows) & (column < cols)
-        r = added(x_row, residual_row, column, inside, LOAD, DTYPE)
+        if BACK:
+            r = tl.load(r_row + column, mask=inside, other=0.0, eviction_policy=LOAD).to(tl.float32)
+        else:
+            r = added(x_row, residual_row, column, inside, LOAD, DTYPE)
+            tl.store(r_row + column, r.to(DTYPE), mask=inside, eviction_policy=STORE)
         w = r
         if HAS_WEIGHT:
             w = tl.load(w_ptr + column, mask=column < cols, other=0.0)
-        tl.store(r_ptr + wide * cols + column, r.to(DTYPE), mask=inside, eviction_policy=STORE)
         tl.store(y_ptr + wide * cols + column, scaled(r, rstd, w, offset, HAS_WEIGHT, LLAMA, DTYPE), mask=inside, eviction_policy=STORE)
 
 
@@ -128,7 +137,8 @@ def row(workload: Workload, config: Config) -> TritonLaunch:
 
 def sweep(workload: Workload, config: Config) -> TritonLaunch:
     """One program for every `rows_per_program` rows, two sweeps each."""
-    constants = {"BLOCK": int(config["block"]), "STEPS": steps(workload, config), "KEEP": policies(config)[2]}
+    block, back = int(config["block"]), config["second"] == "sum"
+    constants = {"BLOCK": block, "STEPS": steps(workload, config), "BACK": back, "KEEP": policies(config)[2]}
     return _launch(sweep_kernel, workload, config, constants, _tiles(workload, config))
 
 

@@ -6,7 +6,7 @@ from kernelyard.plugins.triton_jit import norm_defaults, spaces
 from kernelyard.plugins.triton_jit.defaults import MOST_PER_THREAD, block_cols
 from kernelyard.plugins.triton_jit.norm_defaults import vector
 from kernelyard.plugins.triton_jit.rows import rows_support
-from kernelyard.registry.kernel import Kernel
+from kernelyard.registry.kernel import Kernel, Support
 from kernelyard.registry.space import ConfigSpace, Constraint, Parameter
 from kernelyard.registry.spec import YES, Answer, Config, Determinism, Workload, no
 
@@ -88,6 +88,8 @@ def _row_hints(workload: Workload) -> tuple[Config, ...]:
 
 ROW = ConfigSpace((*spaces.ROW_PARAMETERS, spaces.WEIGHT, OVERLAP), spaces.ROW.constraints, norm_defaults.row, _row_hints)
 SWEEP = ConfigSpace((*spaces.SWEEP.parameters, OVERLAP), spaces.SWEEP.constraints, norm_defaults.sweep)
+SECOND = Parameter("second", ("inputs", "sum"), "what the second sweep reads: x and residual, or their sum, which the first stored")
+ADDED_SWEEP = ConfigSpace((*SWEEP.parameters, SECOND), SWEEP.constraints, norm_defaults.added_sweep)
 PERSISTENT = ConfigSpace(
     (
         *spaces.PERSISTENT.parameters,
@@ -162,10 +164,23 @@ def _kernel(op: str, name: str, summary: str, files: tuple[str, ...], **rest: ob
     return Kernel(f"triton.{name}", op, "triton", summary, entry, files=files, determinism=Determinism.RUN_TO_RUN, **rest)  # type: ignore[arg-type]
 
 
+def _many(rows: int, least_cols: int, most_cols: int) -> Support:
+    """From so many rows of 16 bits on: a range between points that were timed (H200)."""
+    return Support(("cuda",), ("bfloat16", "float16"), least={"rows": rows, "cols": least_cols}, most={"cols": most_cols})
+
+
 FORWARD = ("launch.py", "overlap.py", "rmsnorm.py")
 GRADIENT = (
     "launch.py", "overlap.py", "norm_gradient.py", "norm_gradient_shifted.py", "norm_gradient_launch.py", "rmsnorm_shifted.py",
 )  # fmt: skip
+
+
+SWEEP_FIRST = {
+    # us of sweep and the next at 16384x4096: 65.0 and 65.8 (cuda.row); at 2048x32768: 66.7 and 70.7 (cuda.cluster).
+    "rmsnorm": ((_many(16384, 4096, 4096), 46), (_many(265, 16385, 65536), 46)),
+    # 127.4 and 130.6 (row) at 16384x4096, 65.2 and 66.0 at 8192x4096, 65.2 and 66.3 at 4096x8192.
+    "add_rmsnorm": ((_many(4096, 4096, 16384), 35),),
+}
 
 
 def _forward(op: str) -> tuple[Kernel, ...]:
@@ -180,7 +195,8 @@ def _forward(op: str) -> tuple[Kernel, ...]:
         ),
         _kernel(
             op, "sweep", "two sweeps over a wide row, the second from L2", FORWARD,
-            support=rows_support(spaces.SWEEP_MOST_COLS), space=SWEEP, priority=20,
+            support=rows_support(spaces.SWEEP_MOST_COLS), space=SWEEP if op == "rmsnorm" else ADDED_SWEEP, priority=20,
+            priority_where=SWEEP_FIRST[op],
         ),
     )  # fmt: skip
 

@@ -141,7 +141,8 @@ def sweep(workload: Workload, config: Config) -> TritonLaunch:
     """One program for every `rows_per_program` rows, two sweeps each."""
     together = int(config["rows_per_program"])
     load, store, keep = policies(config)
-    constants = {"ROWS": together, "BLOCK": int(config["block"]), "STEPS": steps(workload, config), "KEEP": keep, "LOAD": load, "STORE": store}
+    shape = {"ROWS": together, "BLOCK": int(config["block"]), "STEPS": steps(workload, config)}
+    constants = {**shape, "KEEP": keep, "LOAD": load, "STORE": store}
     return _launch(sweep_kernel, workload, config, triton.cdiv(workload.dim("rows"), together), constants)
 
 

@@ -74,8 +74,8 @@ def persistent_kernel(
 @triton.jit(do_not_specialize=["rows"])
 def sweep_kernel(
     dx_ptr, dy_ptr, y_ptr, rows, cols_units, dy_units, y_units,
-    UNIT: tl.constexpr, ROWS: tl.constexpr, LOAD: tl.constexpr, STORE: tl.constexpr, PDL: tl.constexpr, BLOCK: tl.constexpr, STEPS: tl.constexpr,
-    KEEP: tl.constexpr,
+    UNIT: tl.constexpr, ROWS: tl.constexpr, LOAD: tl.constexpr, STORE: tl.constexpr, PDL: tl.constexpr,
+    BLOCK: tl.constexpr, STEPS: tl.constexpr, KEEP: tl.constexpr,
 ):  # fmt: skip
     """Block by block over the rows of a program, twice."""
     begin(PDL)
