@@ -17,24 +17,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from kernelyard.contracts.attention import SHARPER, attend, refuse_heads, scale_of
+from kernelyard.contracts.attention import attend, refuse_heads, scale_of
+from kernelyard.contracts.attention_decode_inputs import cost, full, inputs
 from kernelyard.contracts.attention_points import Specs, attention_tolerance, bshd, decode_matrices, offset
-from kernelyard.contracts.rows import ALL_DTYPES, random_tensor, refuse_elsewhere
+from kernelyard.contracts.rows import ALL_DTYPES, refuse_elsewhere
 from kernelyard.errors import InvalidInput
 from kernelyard.registry.lazy import torch
 from kernelyard.registry.op import Op
-from kernelyard.registry.spec import Cost, Scalar, TensorSpec, Tolerance, Workload
+from kernelyard.registry.spec import Scalar, TensorSpec, Tolerance, Workload
 
 if TYPE_CHECKING:
-    from torch import Generator, Tensor
+    from torch import Tensor
 
 MOST_QUERIES = 16
-SPARE_BLOCKS = 3
-"""Blocks of a typical paged cache that no sequence uses."""
-FULL = 1024
-"""Typical sequences of a capacity that this divides are as long as it, and all the same: what speed is measured on. Others differ."""
 
 
 def _tensors(sizes: Mapping[str, int], dtype: str, statics: Mapping[str, Scalar]) -> dict[str, TensorSpec | None]:
@@ -114,58 +111,10 @@ def _empty(
     return (torch.empty_like(q, memory_format=torch.contiguous_format),)
 
 
-def _inputs(workload: Workload, generator: Generator) -> tuple[Any, ...]:
-    """Sequences that differ in length, the first as long as can be and one of none, NaN where no token counts; see FULL."""
-    batch, capacity, device = workload.dim("batch"), workload.dim("capacity"), generator.device
-    lengths = torch.randint(0, capacity + 1, (batch,), generator=generator, device=device, dtype=torch.int32)
-    lengths[0:1], lengths[2:3] = capacity, 0
-    table, entries = None, batch
-    if workload.has("block_table"):
-        used = batch * workload["block_table"].shape[1]
-        entries = used + SPARE_BLOCKS
-        table = torch.randperm(entries, generator=generator, device=device)[:used].to(torch.int32).view(batch, -1)
-    q = random_tensor(workload["q"], generator)
-    k, v = (random_tensor(_with_entries(workload[name], entries), generator) for name in ("k", "v"))
-    if capacity % FULL == 0:
-        lengths.fill_(capacity)
-    else:
-        table = _forget(k, v, lengths, table)
-    return q, k, v, lengths, table, SHARPER * max(workload.dim("head_dim"), 1) ** -0.5
-
-
-def _forget(k: Tensor, v: Tensor, lengths: Tensor, table: Tensor | None) -> Tensor | None:
-    """NaN for all tokens that do not count, and a table (in no order) with -1 past each length; the last sequence's first block is none."""
-    block = k.shape[2]
-    counts = torch.arange(block * (1 if table is None else table.shape[1]), device=k.device) < lengths[:, None]
-    if table is not None:
-        of_sequences, counts = counts.view(*table.shape, block), torch.zeros(k.shape[0], block, dtype=torch.bool, device=k.device)
-        counts[table.long()] = of_sequences
-        table = table.masked_fill(~of_sequences.any(-1), -1)
-        if table.shape[0] > 1:
-            table[-1, :1] = k.shape[0]
-    for cache in (k, v):
-        cache.masked_fill_(~counts[:, None, :, None], float("nan"))
-    return table
-
-
-def _with_entries(spec: TensorSpec, entries: int) -> TensorSpec:
-    """A cache of so many sequences or blocks: a workload has it with one."""
-    span = 1 + sum((size - 1) * stride for size, stride in zip(spec.shape[1:], spec.strides[1:], strict=True))
-    return replace(spec, shape=(entries, *spec.shape[1:]), strides=(span if spec.numel else 1, *spec.strides[1:]))
-
-
 def _tolerance(workload: Workload) -> Tolerance:
     capacity = workload.dim("capacity")
-    fewest = max(capacity - workload.dim("q_len") + 1, 1) if capacity % FULL == 0 else 1
+    fewest = max(capacity - workload.dim("q_len") + 1, 1) if full(workload) else 1
     return replace(attention_tolerance(workload.dtype, workload.dim("head_dim"), capacity, fewest), others=())
-
-
-def _cost(workload: Workload) -> Cost:
-    """Every sequence as long as can be; k and v are read once for all heads that share them."""
-    batch, capacity = workload.dim("batch"), workload.dim("capacity")
-    per_token = workload.dim("kv_heads") * workload.dim("head_dim") * workload["q"].nbytes // max(workload["q"].numel, 1)
-    pairs = batch * workload.dim("q_heads") * workload.dim("q_len") * capacity
-    return Cost(bytes=2 * workload["q"].nbytes + 2 * batch * capacity * per_token, flops=4 * pairs * workload.dim("head_dim"))
 
 
 ATTENTION_DECODE = Op(
@@ -179,9 +128,9 @@ ATTENTION_DECODE = Op(
     validate=validate,
     empty=_empty,
     reference=reference,
-    inputs=_inputs,
+    inputs=inputs,
     tolerance=_tolerance,
-    cost=_cost,
+    cost=cost,
     matrices=decode_matrices(),
     filled=("q", "k"),
     edges=("zeros", "repeated", "nan"),

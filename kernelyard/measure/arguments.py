@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kernelyard.registry.lazy import torch
+from kernelyard.registry.op import TIMED_SEED
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -47,11 +48,9 @@ class Rotation:
         return self.set_bytes * len(self.sets)
 
 
-def rotation(op: Op, workload: Workload, *, seed: int = 0) -> Rotation:
-    """Sets for a workload on its device: random values typical of the op, outputs allocated."""
-    generator = torch.Generator(device=workload.device)
-    generator.manual_seed(seed)
-    args = op.inputs(workload, generator)
+def rotation(op: Op, workload: Workload) -> Rotation:
+    """Sets for a workload on its device: random values typical of the op, those that its cost model is of, outputs allocated."""
+    args = op.inputs(workload, torch.Generator(device=workload.device).manual_seed(TIMED_SEED))
     return rotate(op.empty(*args), args, workload.device)
 
 

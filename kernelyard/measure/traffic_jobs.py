@@ -9,7 +9,7 @@ from kernelyard.measure.traffic import measure
 from kernelyard.registry import registry
 from kernelyard.registry.kernel import Kernel
 from kernelyard.registry.lazy import torch
-from kernelyard.registry.op import Op, Point
+from kernelyard.registry.op import TIMED_SEED, Op, Point
 from kernelyard.registry.spec import Workload
 from kernelyard.registry.tracing import Compiler, Tracer
 
@@ -22,7 +22,7 @@ def trace_job(payload: dict[str, Any]) -> dict[str, Any]:
     op, kernel, workload = _meant(payload)
     builder = registry.current().builder(kernel.backend)
     assert isinstance(builder, Tracer), f"{kernel.backend} can't trace"
-    args = op.inputs(workload, torch.Generator().manual_seed(0))
+    args = op.inputs(workload, torch.Generator().manual_seed(TIMED_SEED))
     trace = builder.trace(op, kernel, workload, payload["config"], args)
     question = payload.get("question")
     asked = None if question is None else Question(question["line"], None if question["program"] is None else tuple(question["program"]))

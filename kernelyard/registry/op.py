@@ -21,6 +21,9 @@ from kernelyard.registry.spec import Cost, Scalar, TensorSpec, Tolerance, Worklo
 if TYPE_CHECKING:
     import torch
 
+TIMED_SEED = 0
+"""The seed of the inputs that are timed and traced. Where a cost depends on values, such as lengths, it is that of these."""
+
 
 @dataclass(frozen=True)
 class Gradient:
@@ -54,7 +57,7 @@ class Op:
                 rounded on the way; called with float32 or float64 arguments
     inputs      (workload, torch.Generator) -> args in schema order, on the generator's device, values typical of the op
     tolerance   (workload) -> Tolerance, derived from dtype and reduction length
-    cost        (workload) -> Cost
+    cost        (workload) -> Cost, of the inputs that TIMED_SEED gives
     matrices    points by name: 'correctness', 'performance/cpu', 'performance/cuda', 'held_out/cpu', ...
     filled      names of the tensors whose values edge inputs overwrite
     edges       the kinds of edge values that have a defined result: see kernelyard.verify.edges

@@ -7,8 +7,10 @@ from dataclasses import replace
 import pytest
 import torch
 
+from kernelyard.contracts.attention_decode import ATTENTION_DECODE
 from kernelyard.contracts.vector_add import VECTOR_ADD
 from kernelyard.measure import roofline
+from kernelyard.measure.arguments import rotation
 from kernelyard.measure.ceilings import Ceilings, Copy
 from kernelyard.measure.protocol import Candidate, measure
 from kernelyard.registry.backend import Executable
@@ -69,6 +71,17 @@ def test_a_time_below_the_floor_is_impossible_and_no_percentage_excuses_it() -> 
     assert roofline.impossible(COST, timing(500.0, clock="events"), FOUND) == ""
     assert roofline.impossible(COST, timing(500.0, mode="call"), FOUND) == ""
     assert roofline.impossible(Cost(0, 10**9), timing(100.0), FOUND)
+
+
+@pytest.mark.parametrize("block", [0, 50])
+def test_the_time_that_the_timed_sequences_need_is_possible_however_long_others_may_be(block: int) -> None:
+    """Of 16 sequences that differ in length, their tokens counted by what is no NaN."""
+    workload = ATTENTION_DECODE.workload(Point((16, 2, 2, 1, 4100, 8, block), "float32"))
+    (out,), (q, k, v, *_) = rotation(ATTENTION_DECODE, workload).sets[0]
+    least_us = sum((~some.isnan()).sum().item() * some.element_size() for some in (out.zero_(), q, k, v)) / (FOUND.peak_gbps * 1e3)
+    found = replace(FOUND, matrix_tflops={})
+    assert roofline.impossible(ATTENTION_DECODE.cost(workload), timing(least_us), found) == ""
+    assert roofline.impossible(ATTENTION_DECODE.cost(workload), timing(0.85 * least_us), found)
 
 
 def test_a_product_is_held_to_the_fastest_way_there_is() -> None:
