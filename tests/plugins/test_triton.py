@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -104,13 +105,34 @@ def test_default_configs_compile_for_hopper_without_spills_and_with_16_byte_acce
 
 
 @needs_triton
-def test_rows_that_start_anywhere_are_copied_16_bytes_at_a_time_to_all_their_registers() -> None:
+@pytest.mark.parametrize("op", ["rmsnorm", "add_rmsnorm"])
+def test_rows_that_start_anywhere_are_copied_16_bytes_at_a_time_to_all_their_registers(op: str) -> None:
     from kernelyard.plugins.triton_jit.offline import compile_only
 
-    work = workload(RMSNORM, (1000, 4095))
-    kernel, whole = named("rmsnorm", "triton.shifted"), named("rmsnorm", "triton.row")
-    built, other = (compile_only(RMSNORM, one, work, one.space.default_for(work)) for one in (kernel, whole))
+    work = workload(OPS[op], (1000, 4095))
+    kernel, whole = named(op, "triton.shifted"), named(op, "triton.row")
+    built, other = (compile_only(OPS[op], one, work, one.space.default_for(work)) for one in (kernel, whole))
     assert (built.load_bytes, built.store_bytes) == (16, 16) and (other.load_bytes, other.store_bytes) == (2, 2)
+
+
+@needs_triton
+def test_warps_that_load_the_same_elements_wait_for_each_other_before_one_of_them_overwrites_these() -> None:
+    from kernelyard.plugins.triton_jit.offline import compile_only
+
+    op, kernel = OPS["add_rmsnorm"], named("add_rmsnorm", "triton.shifted")
+    work = workload(op, (1000, 3), "float32")
+    ptx = compile_only(op, kernel, work, {**kernel.space.default_for(work), "num_warps": 4}).ptx
+    read_again, first_stored = ptx[: ptx.index("st.global")].rpartition("ld.global")[2], ptx.index("st.global")
+    assert "bar.sync" in read_again and "ld.global" not in ptx[first_stored:]
+
+
+def test_a_sum_s_rows_that_start_anywhere_are_served_where_x_and_residual_both_lie_without_gaps() -> None:
+    op, fits = OPS["add_rmsnorm"], named("add_rmsnorm", "triton.shifted").support.fits
+    x, residual = torch.empty(8, 4095), torch.empty(8, 4100)[:, :4095]
+    assert "triton.row" in fits(workload(op, (8, 4096))).reason
+    for pair, name in (((x, residual), "residual"), ((residual, x), "x"), ((x, torch.empty(8 * 4095 + 1)[1:].view(8, 4095)), "residual")):
+        work = replace(op.workload_of((*pair, None, 1e-6, 0.0, "fp32")), device="cuda")
+        assert f"{name} must be contiguous and start at a multiple of 16 bytes" in fits(work).reason
 
 
 @needs_triton

@@ -219,14 +219,18 @@ def _gradient(op: str) -> tuple[Kernel, ...]:
     )  # fmt: skip
 
 
+def _shifted(op: str, files: tuple[str, ...]) -> Kernel:
+    return _kernel(
+        op, "shifted", "rows of one misalignment a program, 16 bytes at a time", files, module=f"{op}_shifted",
+        support=rows_support(ROW_MOST_COLS, rows_start_anywhere), space=SHIFTED, priority=40, fallbacks=("triton.row",),
+    )  # fmt: skip
+
+
 KERNELS = (
     *_forward("rmsnorm"),
-    _kernel(
-        "rmsnorm", "shifted", "rows of one misalignment a program, 16 bytes at a time", FORWARD, module="rmsnorm_shifted",
-        support=rows_support(ROW_MOST_COLS, rows_start_anywhere),
-        space=SHIFTED, priority=40, fallbacks=("triton.row",),
-    ),
+    _shifted("rmsnorm", FORWARD),
     *_forward("add_rmsnorm"),
+    _shifted("add_rmsnorm", (*FORWARD, "add_rmsnorm.py", "rmsnorm_shifted.py", "softmax_shifted.py")),
     *_gradient("rmsnorm_backward"),
     *_gradient("add_rmsnorm_backward"),
 )  # fmt: skip
