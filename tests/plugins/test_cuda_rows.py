@@ -82,11 +82,13 @@ def test_a_ring_takes_rows_of_whole_16_bytes_of_which_two_fit_in_shared_memory(o
     ("op", "shape", "first"),
     [
         ("rmsnorm", (16, 4096), "triton.row"), ("rmsnorm", (4096, 768), "triton.row"), ("rmsnorm", (32768, 128), "triton.row"),
-        ("rmsnorm", (16384, 4096), "cuda.row"), ("rmsnorm", (4096, 8192), "cuda.row"), ("rmsnorm", (1000, 4095), "cuda.row"),
-        ("rmsnorm", (2048, 32768), "cuda.cluster"),
+        ("rmsnorm", (16384, 4096), "triton.sweep"), ("rmsnorm", (8192, 4096), "cuda.row"), ("rmsnorm", (4096, 8192), "cuda.row"),
+        ("rmsnorm", (1000, 4095), "cuda.row"),
+        ("rmsnorm", (2048, 32768), "triton.sweep"),
+        ("add_rmsnorm", (16384, 4096), "triton.sweep"), ("add_rmsnorm", (8192, 1024), "triton.row"),
         ("softmax", (8192, 4096), "triton.row"), ("softmax", (2048, 32768), "triton.packed"), ("softmax", (1000, 4095), "triton.shifted"),
         ("rmsnorm_backward", (1000, 4095), "cuda.cluster"), ("rmsnorm_backward", (16384, 4096), "triton.persistent"),
-        ("rmsnorm_backward", (2048, 32768), "cuda.cluster"), ("rmsnorm_backward", (8192, 1024), "cuda.cluster"),
+        ("rmsnorm_backward", (2048, 32768), "cuda.cluster"), ("rmsnorm_backward", (8192, 1024), "triton.persistent"),
         ("rmsnorm", (8192, 1024), "cuda.ring"),
     ],
 )  # fmt: skip

@@ -62,7 +62,7 @@ KERNELS = (
         "cuda.cluster", "rmsnorm", "cuda", "a wide row in the registers of a thread block cluster, read once",
         "kernelyard.plugins.cuda.rmsnorm:cluster", _rows(MOST_COLS, 4096), spaces.RMSNORM_CLUSTER,
         files=("rmsnorm.cu", "rmsnorm.cuh", "rows.cuh", "rows.py", "ring.py"), fallbacks=("triton.sweep",), priority=4,
-        priority_where=((_measured(32768, 32768), 45),),  # 71.2 us at 2048x32768; cuda.row 73, triton.persistent 75, triton.sweep 81
+        priority_where=((_measured(32768, 32768), 45),),  # 70.7 us at 2048x32768; cuda.row 73, triton.persistent 75
     ),
     Kernel(
         "cuda.ring", "rmsnorm", "cuda", "persistent blocks, whole rows by bulk copies into a ring in shared memory",
@@ -92,8 +92,8 @@ KERNELS = (
         Support(("cuda",), DTYPES, most={"cols": MOST_COLS, "rows": MOST_ROWS}, predicates=(two_dimensions, alike)), spaces.BACKWARD,
         files=("rmsnorm_backward.cu", "rows.cuh", "rows.py"), fallbacks=("triton.split",), priority=5,
         determinism=Determinism.RUN_TO_RUN,
-        # us of it and the next: 13.0 and 15.1 at 1000x4095, 18.6 and 22.1 at 8192x1024, 108.6 and 121 at 2048x32768; 57.2 and 54.2 at
+        # us of it and the next: 13.0 and 15.1 at 1000x4095, 108.6 and 121 at 2048x32768; 18.4 and 17.2 at 8192x1024, 57.2 and 54.2 at
         # 4096x8192.
-        priority_where=tuple((where, 45) for where in (_measured(4095, 4095, odd_width), _measured(1024, 1536), _measured(16384, 65536))),
+        priority_where=tuple((where, 45) for where in (_measured(4095, 4095, odd_width), _measured(16384, 65536))),
     ),
 )  # fmt: skip
