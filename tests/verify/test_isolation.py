@@ -135,8 +135,9 @@ def test_close_leaves_no_child() -> None:
 
 
 PARENT = """
-import sys
+import signal, sys
 from kernelyard.verify.isolation import Worker
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job of a shell inherits it ignored
 with Worker() as worker:
     worker.run("tests.verify.jobs:" + sys.argv[1], {"pids": sys.argv[2]}, 600)
 """
