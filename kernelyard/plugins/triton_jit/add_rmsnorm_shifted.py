@@ -1,7 +1,7 @@
 """add_rmsnorm of rows that start anywhere, in 16-byte accesses: `shifted`, for contiguous x and residual of a width that 16 bytes do not
 divide.
 
-Bytes, flops and rounding as in add_rmsnorm: x and residual once, y and r once, bound by memory. Rows as in rmsnorm_shifted: a program takes
+Bytes, flops and rounding as in add_rmsnorm: x and residual once, y and r once, bound by memory. Rows as in `shifted`: a program takes
 rows that start equally far from a multiple of 16 bytes, in all four tensors alike, their whole vectors as one tile and up to 14 elements at
 both ends as another, of an element a lane; the weight is loaded an element a lane too, once a program.
 
@@ -22,8 +22,7 @@ from torch import Tensor
 from kernelyard.plugins.triton_jit.add_rmsnorm import added
 from kernelyard.plugins.triton_jit.overlap import begin, overlaps
 from kernelyard.plugins.triton_jit.rmsnorm import scaled
-from kernelyard.plugins.triton_jit.rmsnorm_shifted import ends, parts
-from kernelyard.plugins.triton_jit.softmax_shifted import shifted_constants, shifted_grid
+from kernelyard.plugins.triton_jit.shifted import constants, grid, rows_of_a_kind, weights
 from kernelyard.registry.backend import TritonLaunch
 from kernelyard.registry.spec import Config, Workload
 
@@ -36,23 +35,13 @@ def shifted_kernel(
 ):  # fmt: skip
     """A tile of rows of one kind in registers."""
     begin(PDL)
-    kind = tl.program_id(0) % PERIOD
-    row = (kind + PERIOD * (tl.program_id(0) // PERIOD * ROWS + tl.arange(0, ROWS)))[:, None]
-    head, body = parts(kind, cols, VECTOR)
-    start = row.to(tl.int64) * cols
-    aligned = (start + VECTOR - 1) // VECTOR * VECTOR
-    column = tl.arange(0, COLS)[None, :]
-    inside = (row < rows) & (column < body)
-    at_ends, exist = ends(head, body, cols, VECTOR)
-    at_ends, exist = at_ends[None, :], exist[None, :] & (row < rows)
+    head, body, start, aligned, column, inside, at_ends, exist = rows_of_a_kind(rows, cols, VECTOR, PERIOD, ROWS, COLS)
     DTYPE: tl.constexpr = y_ptr.dtype.element_ty
     r = added(x_ptr + aligned, residual_ptr + aligned, column, inside, LOAD, DTYPE)
     r_ends = added(x_ptr + start, residual_ptr + start, at_ends, exist, "", DTYPE)
     w, w_ends = r, r_ends
     if HAS_WEIGHT:
-        flat = tl.arange(0, COLS)
-        w = tl.load(w_ptr + head + flat, mask=flat < body, other=0.0)[None, :]
-        w_ends = tl.load(w_ptr + at_ends, mask=exist, other=0.0)
+        w, w_ends = weights(w_ptr, head, body, at_ends, exist, COLS)
     squares = tl.sum(r * r, 1, keep_dims=True) + tl.sum(r_ends * r_ends, 1, keep_dims=True)
     rstd = tl.rsqrt(squares / cols + eps)
     tl.debug_barrier()
@@ -74,5 +63,7 @@ def shifted(workload: Workload, config: Config) -> TritonLaunch:
     ) -> tuple[Any, ...]:
         return outputs[0], outputs[1], x, residual, w, rows, cols, float(eps), float(offset)
 
-    constants, grid = {**shifted_constants(workload, config), **weighing}, shifted_grid(workload, config)
-    return TritonLaunch(shifted_kernel, grid, arguments, constants, num_warps=int(config["num_warps"]), pdl=overlaps(config))
+    fixed = {**constants(workload, config), **weighing}
+    return TritonLaunch(
+        shifted_kernel, grid(workload, config), arguments, fixed, num_warps=int(config["num_warps"]), pdl=overlaps(config)
+    )

@@ -65,6 +65,11 @@ def sm_count(workload: Workload) -> int:
     return 132
 
 
+def vector(workload: Workload) -> int:
+    """Elements in 16 bytes."""
+    return 16 // DTYPE_BYTES[workload.dtype]
+
+
 def starts_aligned(spec: TensorSpec) -> bool:
     """Whether every row of a matrix starts at a multiple of 16 bytes, whichever of its last two dimensions has no gaps."""
     unit = 16 // DTYPE_BYTES[spec.dtype]

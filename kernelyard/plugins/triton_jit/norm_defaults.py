@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from kernelyard.plugins.triton_jit import defaults, pointwise_defaults
 from kernelyard.plugins.triton_jit.defaults import FEW_PROGRAMS, block_cols
+from kernelyard.plugins.triton_jit.launch import vector
 from kernelyard.registry.spec import DTYPE_BYTES, Config, Workload
 
 GRADIENT_PER_THREAD = 32
@@ -92,8 +93,3 @@ def gradient_split(workload: Workload) -> Config:
         "block": block, "rows_per_program": min(warps * 1024 // block, 8), "num_warps": warps, "programs_per_sm": 1, "num_stages": 3,
         "sums_block": sums_block, "sums_warps": defaults._clamp(sums_block // 512, 2, 16), "hint": "none", "overlap": True,
     }  # fmt: skip
-
-
-def vector(workload: Workload) -> int:
-    """Elements in 16 bytes."""
-    return 16 // DTYPE_BYTES[workload.dtype]

@@ -12,9 +12,9 @@ from torch import Tensor
 
 from kernelyard.plugins.triton_jit import norm_gradient, norm_gradient_shifted
 from kernelyard.plugins.triton_jit.defaults import block_cols
-from kernelyard.plugins.triton_jit.launch import policies, row_stride, sm_count
+from kernelyard.plugins.triton_jit.launch import policies, row_stride, sm_count, vector
 from kernelyard.plugins.triton_jit.overlap import overlaps
-from kernelyard.plugins.triton_jit.rmsnorm_shifted import period, vector
+from kernelyard.plugins.triton_jit.shifted import period
 from kernelyard.registry.backend import TritonLaunch
 from kernelyard.registry.spec import Config, TensorSpec, Workload
 

@@ -1,6 +1,6 @@
 """The gradients of rmsnorm and add_rmsnorm for rows that start anywhere, in 16-byte accesses.
 
-The algorithm is `norm_gradient`'s persistent one, the tiles are those of `rmsnorm_shifted`: a program takes rows of one kind, so that
+The algorithm is `norm_gradient`'s persistent one, the tiles are those of `shifted`: a program takes rows of one kind, so that
 the weight and its share of dw are shifted equally for all of them and stay in registers. The grid is a multiple of the kinds, and
 each program takes every grid-th row. The first and last few elements of a row are loaded one by one, for the next row while this one is
 worked on: a copy through shared memory takes 4 bytes at least.
@@ -16,7 +16,7 @@ import triton
 import triton.language as tl
 from triton.language.extra.cuda import gdc_launch_dependents
 
-from kernelyard.plugins.triton_jit.rmsnorm_shifted import ends, parts
+from kernelyard.plugins.triton_jit.shifted import ends, parts
 
 
 @triton.jit

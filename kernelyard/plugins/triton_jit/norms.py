@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from kernelyard.plugins.triton_jit import norm_defaults, spaces
-from kernelyard.plugins.triton_jit.defaults import MOST_PER_THREAD, block_cols
-from kernelyard.plugins.triton_jit.norm_defaults import vector
+from kernelyard.plugins.triton_jit.defaults import FEW_PROGRAMS, MOST_PER_THREAD, block_cols
+from kernelyard.plugins.triton_jit.launch import vector
 from kernelyard.plugins.triton_jit.rows import rows_support
 from kernelyard.registry.kernel import Kernel, Support
 from kernelyard.registry.space import ConfigSpace, Constraint, Parameter
@@ -171,19 +171,11 @@ def _many(rows: int, least_cols: int, most_cols: int) -> Support:
 
 FORWARD = ("launch.py", "overlap.py", "rmsnorm.py")
 GRADIENT = (
-    "launch.py", "overlap.py", "norm_gradient.py", "norm_gradient_shifted.py", "norm_gradient_launch.py", "rmsnorm_shifted.py",
+    "launch.py", "overlap.py", "norm_gradient.py", "norm_gradient_shifted.py", "norm_gradient_launch.py", "shifted.py",
 )  # fmt: skip
 
 
-SWEEP_FIRST = {
-    # us of sweep and the next at 16384x4096: 65.0 and 65.8 (cuda.row); at 2048x32768: 66.7 and 70.7 (cuda.cluster).
-    "rmsnorm": ((_many(16384, 4096, 4096), 46), (_many(265, 16385, 65536), 46)),
-    # 127.4 and 130.6 (row) at 16384x4096, 65.2 and 66.0 at 8192x4096, 65.2 and 66.3 at 4096x8192.
-    "add_rmsnorm": ((_many(4096, 4096, 16384), 35),),
-}
-
-
-def _forward(op: str) -> tuple[Kernel, ...]:
+def _forward(op: str, sweep: ConfigSpace, *sweep_first: tuple[Support, int]) -> tuple[Kernel, ...]:
     return (
         _kernel(
             op, "row", "a tile of whole rows in registers, read once", FORWARD,
@@ -195,8 +187,7 @@ def _forward(op: str) -> tuple[Kernel, ...]:
         ),
         _kernel(
             op, "sweep", "two sweeps over a wide row, the second from L2", FORWARD,
-            support=rows_support(spaces.SWEEP_MOST_COLS), space=SWEEP if op == "rmsnorm" else ADDED_SWEEP, priority=20,
-            priority_where=SWEEP_FIRST[op],
+            support=rows_support(spaces.SWEEP_MOST_COLS), space=sweep, priority=20, priority_where=sweep_first,
         ),
     )  # fmt: skip
 
@@ -219,18 +210,20 @@ def _gradient(op: str) -> tuple[Kernel, ...]:
     )  # fmt: skip
 
 
-def _shifted(op: str, files: tuple[str, ...]) -> Kernel:
+def _shifted(op: str, *files: str) -> Kernel:
     return _kernel(
-        op, "shifted", "rows of one misalignment a program, 16 bytes at a time", files, module=f"{op}_shifted",
+        op, "shifted", "rows of one misalignment a program, 16 bytes at a time", (*FORWARD, "shifted.py", *files), module=f"{op}_shifted",
         support=rows_support(ROW_MOST_COLS, rows_start_anywhere), space=SHIFTED, priority=40, fallbacks=("triton.row",),
     )  # fmt: skip
 
 
 KERNELS = (
-    *_forward("rmsnorm"),
-    _shifted("rmsnorm", FORWARD),
-    *_forward("add_rmsnorm"),
-    _shifted("add_rmsnorm", (*FORWARD, "add_rmsnorm.py", "rmsnorm_shifted.py", "softmax_shifted.py")),
+    # us of sweep and the next at 16384x4096: 65.0 and 65.8 (cuda.row); at 2048x32768: 66.7 and 70.7 (cuda.cluster).
+    *_forward("rmsnorm", SWEEP, (_many(16384, 4096, 4096), 46), (_many(FEW_PROGRAMS + 1, 16385, 65536), 46)),
+    _shifted("rmsnorm"),
+    # 127.4 and 130.6 (row) at 16384x4096, 65.2 and 66.0 at 8192x4096, 65.2 and 66.3 at 4096x8192.
+    *_forward("add_rmsnorm", ADDED_SWEEP, (_many(4096, 4096, 16384), 35)),
+    _shifted("add_rmsnorm", "add_rmsnorm.py"),
     *_gradient("rmsnorm_backward"),
     *_gradient("add_rmsnorm_backward"),
 )  # fmt: skip

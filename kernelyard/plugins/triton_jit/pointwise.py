@@ -199,7 +199,7 @@ def _row_kernels(op: str, persistent_cols: int, row: ConfigSpace, persistent: Co
 
 def _shifted(op: str, most_cols: int, module: str, *files: str) -> Kernel:
     return _kernel(
-        op, "shifted", "rows of one misalignment a program, 16 bytes at a time", ("rmsnorm_shifted.py", *files), module=module,
+        op, "shifted", "rows of one misalignment a program, 16 bytes at a time", ("shifted.py", *files), module=module,
         support=rows_support(most_cols, rows_start_anywhere), space=SHIFTED, priority=40, fallbacks=("triton.row",),
     )  # fmt: skip
 
@@ -222,8 +222,8 @@ KERNELS = (
         "softmax", "packed", "whole rows in registers as they were loaded, two elements in each", ("softmax.py",), module="softmax_packed",
         support=HALVES, space=PACKED, priority=28, fallbacks=("triton.row",),
     ),
-    *_row_kernels("softmax_backward", ROW_MOST_COLS, PAIRED_ROW, PAIRED_PERSISTENT, "rmsnorm_shifted.py", "softmax_shifted.py"),
-    _shifted("softmax_backward", ROW_MOST_COLS, "softmax_backward", "softmax_shifted.py"),
+    *_row_kernels("softmax_backward", ROW_MOST_COLS, PAIRED_ROW, PAIRED_PERSISTENT, "shifted.py"),
+    _shifted("softmax_backward", ROW_MOST_COLS, "softmax_backward"),
     *_gated("swiglu"),
     *_gated("swiglu_backward"),
     _kernel(

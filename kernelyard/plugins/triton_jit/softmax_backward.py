@@ -5,7 +5,7 @@ Bytes: dy and y once, dx once. 4 flops an element: bound by memory everywhere bu
 row         a program holds (rows_per_program, cols) of dy and of y in registers: read, reduce, write.
 persistent  a fixed grid, each program takes every grid-th tile; loads run ahead by num_stages, through shared memory.
 sweep       block by block, twice: the sum of products, then dx, with dy and y out of L2.
-shifted     rows that start anywhere, 16 bytes at a time: see softmax_shifted.
+shifted     rows that start anywhere, 16 bytes at a time: see `shifted`.
 """
 
 # A Triton function is typed by its compiler, not by mypy.
@@ -21,8 +21,7 @@ from torch import Tensor
 from kernelyard.plugins.triton_jit.defaults import block_cols
 from kernelyard.plugins.triton_jit.launch import policies, row_stride, sm_count, steps
 from kernelyard.plugins.triton_jit.overlap import begin, overlaps
-from kernelyard.plugins.triton_jit.rmsnorm_shifted import ends, parts
-from kernelyard.plugins.triton_jit.softmax_shifted import shifted_constants, shifted_grid
+from kernelyard.plugins.triton_jit.shifted import constants, grid, rows_of_a_kind
 from kernelyard.registry.backend import TritonLaunch
 from kernelyard.registry.spec import Config, Workload
 
@@ -104,15 +103,7 @@ def shifted_kernel(
 ):  # fmt: skip
     """A tile of rows of one kind in registers."""
     begin(PDL)
-    kind = tl.program_id(0) % PERIOD
-    row = (kind + PERIOD * (tl.program_id(0) // PERIOD * ROWS + tl.arange(0, ROWS)))[:, None]
-    head, body = parts(kind, cols, VECTOR)
-    start = row.to(tl.int64) * cols
-    aligned = (start + VECTOR - 1) // VECTOR * VECTOR
-    column = tl.arange(0, COLS)[None, :]
-    inside = (row < rows) & (column < body)
-    at_ends, exist = ends(head, body, cols, VECTOR)
-    exist = exist & (row < rows)
+    _head, _body, start, aligned, column, inside, at_ends, exist = rows_of_a_kind(rows, cols, VECTOR, PERIOD, ROWS, COLS)
     dy, y = loaded(dy_ptr + aligned, column, inside, LOAD), loaded(y_ptr + aligned, column, inside, LOAD)
     dy_ends, y_ends = loaded(dy_ptr + start, at_ends, exist, ""), loaded(y_ptr + start, at_ends, exist, "")
     total = tl.sum(dy * y, 1, keep_dims=True) + tl.sum(dy_ends * y_ends, 1, keep_dims=True)
@@ -145,8 +136,10 @@ def shifted(workload: Workload, config: Config) -> TritonLaunch:
     def arguments(outputs: tuple[Tensor, ...], dy: Tensor, y: Tensor) -> tuple[Any, ...]:
         return outputs[0], dy, y, rows, cols
 
-    constants, grid = shifted_constants(workload, config), shifted_grid(workload, config)
-    return TritonLaunch(shifted_kernel, grid, arguments, constants, num_warps=int(config["num_warps"]), pdl=overlaps(config))
+    return TritonLaunch(
+        shifted_kernel, grid(workload, config), arguments, constants(workload, config),
+        num_warps=int(config["num_warps"]), pdl=overlaps(config),
+    )  # fmt: skip
 
 
 def _tiles(workload: Workload, config: Config) -> int:
