@@ -124,6 +124,17 @@ def best(each: Sequence[Row]) -> tuple[Row | None, Row | None]:
     return next((row for row in each if row.ours), None), next((row for row in each if not row.ours), None)
 
 
+def pairs(rows: Sequence[Row], keep: Keep | None = None) -> list[tuple[Row, Row]]:
+    """The fastest of ours and of the others, by workload, where both ran."""
+    return [(ours, other) for ours, other in map(best, by_workload(rows, keep).values()) if ours and other]
+
+
+def decided(found: Sequence[Ratio]) -> tuple[int, int, int]:
+    """How many show ours faster, how many slower, and how many have 1 in their interval."""
+    won, lost = sum(each.low > 1 for each in found), sum(each.high < 1 for each in found)
+    return won, lost, len(found) - won - lost
+
+
 def ratios(rows: Sequence[Row], theirs: str, ours: str) -> dict[str, Ratio]:
     """By workload, where both kernels ran."""
     named = {workload: {row.kernel: row for row in each} for workload, each in by_workload(rows).items()}

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from benchmarks.hopper.arithmetic import SMS
 from benchmarks.hopper.reasons import why
-from benchmarks.hopper.rows import ROW_OPS, Benches, Keep, Row, best, by_workload, frozen, ratio
+from benchmarks.hopper.rows import ROW_OPS, Benches, Keep, Row, best, by_workload, decided, frozen, pairs, ratio
 from benchmarks.hopper.text import missing, span, table, us
 from kernelyard.registry.spec import DTYPE_BYTES
 
@@ -56,12 +56,11 @@ def row_ops(found: Benches) -> str:
         if op not in found:
             lines.append([op, "not measured yet", "", ""])
             continue
-        pairs = [(ours, other) for ours, other in map(best, by_workload(found[op]).values()) if ours and other]
-        ceilings = [ours.percent for ours, _ in pairs if ours.percent is not None]
-        won = sum(ratio(other, ours).low > 1 for ours, other in pairs)
-        lost = sum(ratio(other, ours).high < 1 for ours, other in pairs)
-        counted = f"{won} faster, {lost} slower, {len(pairs) - won - lost} undecided"
-        theirs = span(ratio(other, ours).value for ours, other in pairs) if pairs else "not run"
+        both = pairs(found[op])
+        ceilings = [ours.percent for ours, _ in both if ours.percent is not None]
+        apart = [ratio(other, ours) for ours, other in both]
+        counted = "{} faster, {} slower, {} undecided".format(*decided(apart))
+        theirs = span(each.value for each in apart) if apart else "not run"
         lines.append([op, span(ceilings, "{:.0f}%") if ceilings else "n/a", theirs, counted])
     return table(["op", "our best, of ceiling", "theirs / ours", "workloads where ours is"], lines)
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from benchmarks.hopper.rows import Benches, Ratio, best, by_workload, large, ragged, ratios
+from benchmarks.hopper.rows import Benches, Ratio, best, by_workload, decided, large, pairs, ragged, ratios
 from benchmarks.hopper.tables import added_us, pass_apart_bytes, pass_apart_us
 from benchmarks.hopper.text import joined, missing, span, us
 from kernelyard.registry.spec import DTYPE_BYTES, Workload
@@ -37,17 +35,17 @@ def endings(found: Benches) -> str:
 
 def gated(found: Benches) -> str:
     """Bytes that a gated linear of one row keeps on chip beside those of its weights, and what fusion buys."""
-    some = by_workload(found.get("linear_swiglu", []), lambda work: work.dim("rows") == 1)
-    pairs = [(ours, other) for ours, other in map(best, some.values()) if ours and other]
-    if not pairs:
+    both = pairs(found.get("linear_swiglu", []), lambda work: work.dim("rows") == 1)
+    if not both:
         return missing("linear_swiglu")
-    work, cost = pairs[0][0].work, pairs[0][0].cost
+    first = both[0][0]
+    work, cost = first.work, first.cost
     assert work is not None and cost is not None
     kept = 4 * work.dim("n") * DTYPE_BYTES[work.dtype]
     return (
-        f"One gated row ({pairs[0][0].workload}) moves {cost.bytes / 1e6:.0f} MB, and both halves stay on chip: to write and read "
+        f"One gated row ({first.workload}) moves {cost.bytes / 1e6:.0f} MB, and both halves stay on chip: to write and read "
         f"them would be {kept / 1e3:.0f} kB, {kept / cost.bytes:.2%} more. So fusion buys launches there, not bytes. The best other takes "
-        f"{span(other.us / ours.us for ours, other in pairs)} our time."
+        f"{span(other.us / ours.us for ours, other in both)} our time."
     )
 
 
@@ -69,9 +67,8 @@ def _times(found: dict[str, Ratio]) -> str:
     if not found:
         return "not measured yet."
     least, most = ends({workload: each.value for workload, each in found.items()})
-    won, lost = sum(each.low > 1 for each in found.values()), sum(each.high < 1 for each in found.values())
-    open_ = len(found) - won - lost
-    counted = ", ".join(f"{count} {word}" for count, word in ((won, "faster"), (lost, "slower"), (open_, "undecided")) if count)
+    counts = zip(decided(list(found.values())), ("faster", "slower", "undecided"), strict=True)
+    counted = ", ".join(f"{count} {word}" for count, word in counts if count)
     return f"{found[least].value:.2f}x ({least}) to {found[most].value:.2f}x ({most}) as fast; {counted}."
 
 
@@ -127,13 +124,9 @@ def tiles(found: Benches) -> str:
 
 def count(found: Benches) -> str:
     """How many workloads are stored, and on how many another is faster."""
-    pairs: Sequence[tuple[float, str]] = [
-        (other.us / ours.us, op) for op, rows in found.items() for ours, other in map(best, by_workload(rows).values()) if ours and other
-    ]
-    slower = [op for value, op in pairs if value < 1]
+    both = [(op, ours.us > other.us) for op, rows in found.items() for ours, other in pairs(rows)]
+    slower = [op for op, lost in both if lost]
     where = f", in {joined(dict.fromkeys(slower))}" if slower else ""
     absent = [op for op in ("matmul", "attention") if op not in found]
     more = f" Not measured yet: {joined(absent)}." if absent else ""
-    return f"Of {len(pairs)} workloads where ours and another ran, another is faster on {len(slower)}{where}.{more}"
-
-
+    return f"Of {len(both)} workloads where ours and another ran, another is faster on {len(slower)}{where}.{more}"
