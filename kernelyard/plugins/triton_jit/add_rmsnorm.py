@@ -52,13 +52,13 @@ def row_kernel(
     wide = row.to(tl.int64)
     DTYPE: tl.constexpr = y_ptr.dtype.element_ty
     r = added(x_ptr + wide * (x_units * UNIT), residual_ptr + wide * (residual_units * UNIT), column, inside, LOAD, DTYPE)
+    tl.store(r_ptr + wide * cols + column, r.to(DTYPE), mask=inside, eviction_policy=STORE)
     w = r
     if HAS_WEIGHT and EARLY:
         w = tl.load(w_ptr + column, mask=column < cols, other=0.0)
     rstd = tl.rsqrt(tl.sum(r * r, 1, keep_dims=True) / cols + eps)
     if HAS_WEIGHT and not EARLY:
         w = tl.load(w_ptr + column, mask=column < cols, other=0.0)
-    tl.store(r_ptr + wide * cols + column, r.to(DTYPE), mask=inside, eviction_policy=STORE)
     tl.store(y_ptr + wide * cols + column, scaled(r, rstd, w, offset, HAS_WEIGHT, LLAMA, DTYPE), mask=inside, eviction_policy=STORE)
 
 

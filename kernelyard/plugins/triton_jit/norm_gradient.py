@@ -5,7 +5,8 @@
 Bytes: x and dy once, dx once, and partial sums of dw; 12 flops an element: bound by memory. float32 inside, one rounding.
 
 persistent  a fixed grid, each program takes every grid-th tile of whole rows and keeps the weight and its share of dw in registers
-            (float32); the next tiles are on their way through shared memory (`num_stages`). Then its share goes to a row of the workspace.
+            (float32); the next tiles are on their way through shared memory (`num_stages`). Then its share goes to a row of the workspace,
+            or to dw where one program has all rows.
 split       for rows that registers can't hold beside dw: a sweep over whole rows for two sums a row (rstd, mean(g n)), then programs
             that own a block of columns and a slice of the rows, dw in registers. x and dy are read twice.
 total       last of both: one program a block of columns adds the workspace's rows in their order. It is on the GPU before the others
@@ -40,9 +41,13 @@ def two_sums(a, b, JOINT: tl.constexpr):
 def persistent_kernel(
     dx_ptr, share_ptr, dy_ptr, x_ptr, dr_ptr, w_ptr, rows, cols_units, dy_units, x_units, dr_units, eps, offset,
     UNIT: tl.constexpr, WIDTH: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr, STAGES: tl.constexpr, FOLD: tl.constexpr,
-    JOINT: tl.constexpr, HAS_WEIGHT: tl.constexpr, HAS_DR: tl.constexpr, LOAD: tl.constexpr, STORE: tl.constexpr, PDL: tl.constexpr,
+    ALONE: tl.constexpr, JOINT: tl.constexpr, HAS_WEIGHT: tl.constexpr, HAS_DR: tl.constexpr,
+    LOAD: tl.constexpr, STORE: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
-    """Every grid-th tile of whole rows; `FOLD` adds its rows at once, else the tile is added and its rows at the end."""
+    """Every grid-th tile of whole rows; `FOLD` adds its rows at once, else the tile is added and its rows at the end.
+
+    A program that is `ALONE` has all of dw as its share.
+    """
     if PDL:
         gdc_launch_dependents()
     cols = cols_units * UNIT
@@ -69,7 +74,7 @@ def persistent_kernel(
             dw += tl.sum(dy * n, 0, keep_dims=True) if FOLD else dy * n
     if HAS_WEIGHT:
         place = tl.program_id(0).to(tl.int64) * WIDTH + column
-        tl.store(share_ptr + place, tl.sum(dw, 0, keep_dims=True), mask=column < WIDTH)
+        tl.store(share_ptr + place, tl.sum(dw, 0, keep_dims=True).to(share_ptr.dtype.element_ty), mask=column < (cols if ALONE else WIDTH))
 
 
 @triton.jit(do_not_specialize=["rows"])

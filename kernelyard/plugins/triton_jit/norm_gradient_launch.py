@@ -51,20 +51,22 @@ def rows_of(workload: Workload, x: str) -> Rows:
 
 
 def persistent(workload: Workload, config: Config, x: str, given: Callable[..., Given]) -> TritonLaunch:
-    """`programs_per_sm` programs on each multiprocessor, or one a tile where there are fewer; then the total."""
+    """`programs_per_sm` programs on each multiprocessor, or one a tile where there are fewer; of more than one the total."""
     view = rows_of(workload, x)
     programs = min(triton.cdiv(view.rows, int(config["rows_per_program"])), sm_count(workload) * int(config["programs_per_sm"]))
-    constants = {**_constants(workload, config, view), **_tile(workload, config)}
+    alone = programs == 1
+    constants = {**_constants(workload, config, view), **_tile(workload, config), "ALONE": alone}
 
     def arguments(outputs: tuple[Tensor, ...], *args: Any) -> tuple[Any, ...]:
         dy, values, dr, w, eps, offset = given(*args)
-        share = outputs[2] if w is not None else None
+        share = outputs[1 if alone else 2] if w is not None else None
         sizes = (view.rows, view.cols, view.dy, view.x, view.dr)
         return outputs[0], share, dy, values, dr, w, *sizes, float(eps), float(offset)
 
     return TritonLaunch(
         norm_gradient.persistent_kernel, (programs, 1, 1), arguments, constants, num_warps=int(config["num_warps"]),
-        workspace=_shares(workload, view, programs), then=_total(workload, config, view, programs),
+        workspace=() if alone else _shares(workload, view, programs),
+        then=None if alone else _total(workload, config, view, programs),
     )  # fmt: skip
 
 

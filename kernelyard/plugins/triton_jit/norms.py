@@ -10,8 +10,9 @@ from kernelyard.registry.kernel import Kernel, Support
 from kernelyard.registry.space import ConfigSpace, Constraint, Parameter
 from kernelyard.registry.spec import YES, Answer, Config, Determinism, Workload, no
 
-ROW_MOST_COLS, PERSISTENT_MOST_COLS = 16384, 32768
-"""One pass over rows of 32768 columns without a row on the way beside it stops at 79% of a copy (H200, bf16)."""
+ROW_MOST_COLS, ADDED_ROW_MOST_COLS, PERSISTENT_MOST_COLS = 16384, 32768, 32768
+"""One pass of rmsnorm over rows of 32768 columns without a row on the way beside it stops at 79% of a copy (H200, bf16); with a
+residual twice as much is on the way."""
 GRADIENT_MOST_COLS = 16384
 """Weight, tile and share of dw of 16384 columns fill the registers of a multiprocessor; wider rows are `split`'s."""
 OVERLAP = Parameter("overlap", (False, True), "programmatic dependent launch: it is on the GPU before the kernel ahead has ended")
@@ -175,11 +176,11 @@ GRADIENT = (
 )  # fmt: skip
 
 
-def _forward(op: str, sweep: ConfigSpace, *sweep_first: tuple[Support, int]) -> tuple[Kernel, ...]:
+def _forward(op: str, row_most_cols: int, sweep: ConfigSpace, *sweep_first: tuple[Support, int]) -> tuple[Kernel, ...]:
     return (
         _kernel(
             op, "row", "a tile of whole rows in registers, read once", FORWARD,
-            support=rows_support(ROW_MOST_COLS), space=ROW, priority=30, fallbacks=("triton.sweep",),
+            support=rows_support(row_most_cols), space=ROW, priority=30, fallbacks=("triton.sweep",),
         ),
         _kernel(
             op, "persistent", "a fixed grid walks over rows, the weight held in registers", FORWARD,
@@ -219,10 +220,10 @@ def _shifted(op: str, *files: str) -> Kernel:
 
 KERNELS = (
     # us of sweep and the next at 16384x4096: 65.0 and 65.8 (cuda.row); at 2048x32768: 66.7 and 70.7 (cuda.cluster).
-    *_forward("rmsnorm", SWEEP, (_many(16384, 4096, 4096), 46), (_many(FEW_PROGRAMS + 1, 16385, 65536), 46)),
+    *_forward("rmsnorm", ROW_MOST_COLS, SWEEP, (_many(16384, 4096, 4096), 46), (_many(FEW_PROGRAMS + 1, 16385, 65536), 46)),
     _shifted("rmsnorm"),
     # 127.4 and 130.6 (row) at 16384x4096, 65.2 and 66.0 at 8192x4096, 65.2 and 66.3 at 4096x8192.
-    *_forward("add_rmsnorm", ADDED_SWEEP, (_many(4096, 4096, 16384), 35)),
+    *_forward("add_rmsnorm", ADDED_ROW_MOST_COLS, ADDED_SWEEP, (_many(4096, 4096, 16384), 35)),
     _shifted("add_rmsnorm", "add_rmsnorm.py"),
     *_gradient("rmsnorm_backward"),
     *_gradient("add_rmsnorm_backward"),
