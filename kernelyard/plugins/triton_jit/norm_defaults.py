@@ -33,6 +33,11 @@ def sweep(workload: Workload) -> Config:
     return {**config, "block": warps * 512 // DTYPE_BYTES[workload.dtype], "num_warps": warps}
 
 
+def added_row(workload: Workload) -> Config:
+    """As rmsnorm's; of a row that fills the multiprocessor's threads the sum is stored at once."""
+    return {**row(workload), "stored": "at_once" if workload.dim("cols") > 16384 else "last"}
+
+
 def added_sweep(workload: Workload) -> Config:
     """As softmax's: blocks of 8192 columns and 16 warps."""
     return {**pointwise_defaults.sweep(workload), "second": "inputs"}

@@ -82,13 +82,22 @@ SPILLS = f"a thread would hold more than {norm_defaults.GRADIENT_PER_THREAD} ele
 
 def _row_hints(workload: Workload) -> tuple[Config, ...]:
     """The neighbours of the default in warps: the axis that matters most."""
-    default = norm_defaults.row(workload)
+    return _other_warps(norm_defaults.row(workload), workload)
+
+
+def _added_row_hints(workload: Workload) -> tuple[Config, ...]:
+    return _other_warps(norm_defaults.added_row(workload), workload)
+
+
+def _other_warps(default: Config, workload: Workload) -> tuple[Config, ...]:
     near = [{**default, "num_warps": w} for w in (int(default["num_warps"]) // 2, 2 * int(default["num_warps"])) if 1 <= w <= 32]
     return tuple(config for config in near if all(rule.holds(config, workload) for rule in spaces.ROW.constraints))
 
 
 ROW = ConfigSpace((*spaces.ROW_PARAMETERS, spaces.WEIGHT, OVERLAP), spaces.ROW.constraints, norm_defaults.row, _row_hints)
 SWEEP = ConfigSpace((*spaces.SWEEP.parameters, OVERLAP), spaces.SWEEP.constraints, norm_defaults.sweep)
+STORED = Parameter("stored", ("last", "at_once"), "the sum: with y, or before the reduction")
+ADDED_ROW = ConfigSpace((*ROW.parameters, STORED), ROW.constraints, norm_defaults.added_row, _added_row_hints)
 SECOND = Parameter("second", ("inputs", "sum"), "what the second sweep reads: x and residual, or their sum, which the first stored")
 ADDED_SWEEP = ConfigSpace((*SWEEP.parameters, SECOND), SWEEP.constraints, norm_defaults.added_sweep)
 PERSISTENT = ConfigSpace(
@@ -176,11 +185,11 @@ GRADIENT = (
 )  # fmt: skip
 
 
-def _forward(op: str, row_most_cols: int, sweep: ConfigSpace, *sweep_first: tuple[Support, int]) -> tuple[Kernel, ...]:
+def _forward(op: str, row_most_cols: int, row: ConfigSpace, sweep: ConfigSpace, *sweep_first: tuple[Support, int]) -> tuple[Kernel, ...]:
     return (
         _kernel(
             op, "row", "a tile of whole rows in registers, read once", FORWARD,
-            support=rows_support(row_most_cols), space=ROW, priority=30, fallbacks=("triton.sweep",),
+            support=rows_support(row_most_cols), space=row, priority=30, fallbacks=("triton.sweep",),
         ),
         _kernel(
             op, "persistent", "a fixed grid walks over rows, the weight held in registers", FORWARD,
@@ -220,10 +229,10 @@ def _shifted(op: str, *files: str) -> Kernel:
 
 KERNELS = (
     # us of sweep and the next at 16384x4096: 65.0 and 65.8 (cuda.row); at 2048x32768: 66.7 and 70.7 (cuda.cluster).
-    *_forward("rmsnorm", ROW_MOST_COLS, SWEEP, (_many(16384, 4096, 4096), 46), (_many(FEW_PROGRAMS + 1, 16385, 65536), 46)),
+    *_forward("rmsnorm", ROW_MOST_COLS, ROW, SWEEP, (_many(16384, 4096, 4096), 46), (_many(FEW_PROGRAMS + 1, 16385, 65536), 46)),
     _shifted("rmsnorm"),
     # 127.4 and 130.6 (row) at 16384x4096, 65.2 and 66.0 at 8192x4096, 65.2 and 66.3 at 4096x8192.
-    *_forward("add_rmsnorm", ADDED_ROW_MOST_COLS, ADDED_SWEEP, (_many(4096, 4096, 16384), 35)),
+    *_forward("add_rmsnorm", ADDED_ROW_MOST_COLS, ADDED_ROW, ADDED_SWEEP, (_many(4096, 4096, 16384), 35)),
     _shifted("add_rmsnorm", "add_rmsnorm.py"),
     *_gradient("rmsnorm_backward"),
     *_gradient("add_rmsnorm_backward"),
