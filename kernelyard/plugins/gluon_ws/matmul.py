@@ -4,8 +4,9 @@ A program for each multiprocessor takes tiles of 128 rows in a static order: gro
 tiles of b in L2. Its producer warp asks TMA for `stages` pieces of 64 terms ahead; each consumer warpgroup multiplies 64 of the rows
 (wgmma, m64 n`block_n` k16, float32 sums in registers) and ends them there, 64 columns at a time: bias, activation, scale, residual, one
 rounding, and a TMA store that runs beside what follows. All columns at once spill: gelu took 2.2 ms where silu took 1.3 (H200, 8192 by
-14336 by 4096). TMA gives zeros beyond a's and b's ends and drops what lies beyond the result's, so any m, n and k will do whose rows start
-at multiples of 16 bytes; a result whose rows do not is stored by pointers.
+14336 by 4096), in slices 2.09 by erf, the product alone 1.45: while both consumers end a tile nothing multiplies. TMA gives zeros beyond
+a's and b's ends and drops what lies beyond the result's, so any m, n and k will do whose rows start at multiples of 16 bytes; a result
+whose rows do not is stored by pointers.
 
 Barriers: `full[s]` flips when the piece's bytes are there, `empty[s]` when both consumers have read it. Piece i uses stage i mod stages,
 counted over all of a program's tiles by each side alike; k >= 1, so that each tile has a piece.
@@ -73,12 +74,21 @@ def produce(
 
 
 @gluon.jit
+def gelu(x):
+    """As in Triton's products: x times the normal distribution, by 7.1.26 of Abramowitz and Stegun (1964), without branches."""
+    t = 1.0 / (1.0 + 0.23164188 * gl.where(x < 0.0, -x, x))
+    terms = t * (0.127414796 + t * (-0.142248368 + t * (0.7107068705 + t * (-0.7265760135 + t * 0.5307027145))))
+    tail = terms * gl.exp(-0.5 * x * x)
+    return x * gl.where(x < 0.0, tail, 1.0 - tail)
+
+
+@gluon.jit
 def activated(x, ACTIVATION: gl.constexpr):
     """The activation of that name; see the contract of matmul."""
     if ACTIVATION == "relu":
         x = gl.where(x < 0.0, 0.0, x)  # a NaN stays
     elif ACTIVATION == "gelu":
-        x = 0.5 * x * (1.0 + gl.erf(x * 0.7071067811865476))
+        x = gelu(x)
     elif ACTIVATION == "gelu_tanh":
         x = x / (1.0 + gl.exp(-1.5957691216057308 * x * (1.0 + 0.044715 * x * x)))
     elif ACTIVATION == "silu":
