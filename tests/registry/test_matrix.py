@@ -10,7 +10,8 @@ import pytest
 
 from kernelyard.contracts import RMSNORM, ROPE, SWIGLU, VECTOR_ADD, plugin
 from kernelyard.errors import UnknownName, UsageError
-from kernelyard.registry.matrix import ABSENT, Matrix, Point, lay_out, read_matrix
+from kernelyard.registry.matrix import ABSENT, Matrix, Point, lay_out
+from kernelyard.registry.matrix_file import read_matrix
 from kernelyard.registry.registry import assemble
 from kernelyard.registry.spec import DeclarationError, TensorSpec
 from tests.registry.fakes import loaded
