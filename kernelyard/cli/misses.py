@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 def misses(op: str | None, as_json: bool) -> int:
     """Calls that no stored choice served, of processes that have ended, those met by most processes first.
 
-    A miss is `untuned` (no choice is stored), `stale` (one is, and can't be used) or `fallback` (no choice, and the reference served). What has been
-    tuned since is left out. The 1000 seen last are kept; a process that is killed leaves none.
+    A miss is `untuned` (no choice is stored), `stale` (one is, and can't be used) or `fallback` (no choice, and the reference
+    served). What has been tuned since is left out. The 1000 seen last are kept; a process that is killed leaves none.
     """
     from kernelyard.store.misses import listed
 
