@@ -5,25 +5,30 @@ y = kernelyard.ops.rmsnorm(x, w, eps=1e-6)              # the tuned kernel, or t
 with kernelyard.use(rmsnorm="torch.eager"): ...         # pin one
 print(kernelyard.explain("rmsnorm", x, w))              # why that one
 print(kernelyard.profile_ops(model, tokens))            # which operations its time goes to
+with kernelyard.capture("my-model"): model(tokens)      # the workloads it asks for, as a matrix to tune
+print(kernelyard.selections())                          # which kernel served which of them, and why
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from kernelyard.registry import choices, proofs
+from kernelyard.registry import choices, misses, proofs
 
 if TYPE_CHECKING:
     from kernelyard import ops as ops
     from kernelyard.measure.op_shares import profile_ops as profile_ops
+    from kernelyard.registry.capture import capture as capture
     from kernelyard.registry.dispatch import Selection as Selection
     from kernelyard.registry.pins import use as use
+    from kernelyard.registry.selections import selections as selections
 
 __version__ = "0.1.0"
-__all__ = ["explain", "ops", "profile_ops", "use"]
+__all__ = ["capture", "explain", "ops", "profile_ops", "selections", "use"]
 
 choices.connect("kernelyard.store.choices:find")
 proofs.connect("kernelyard.store.proofs:find")
+misses.connect("kernelyard.store.misses:keep")
 
 
 def explain(op: str, *args: Any, **kwargs: Any) -> Selection:
@@ -45,6 +50,14 @@ def __getattr__(name: str) -> Any:
         from kernelyard.registry.pins import use
 
         return use
+    if name == "capture":
+        from kernelyard.registry.capture import capture
+
+        return capture
+    if name == "selections":
+        from kernelyard.registry.selections import selections
+
+        return selections
     if name == "profile_ops":
         from kernelyard.measure.op_shares import profile_ops
 

@@ -34,7 +34,7 @@ def test_an_op_that_does_not_exist_is_told_what_does() -> None:
 
 
 def test_a_public_name_that_does_not_exist_is_told_what_does() -> None:
-    with pytest.raises(AttributeError, match=r"kernelyard has no 'tune'. Public: explain, ops, profile_ops, use"):
+    with pytest.raises(AttributeError, match=r"kernelyard has no 'tune'. Public: capture, explain, ops, profile_ops, selections, use"):
         _ = kernelyard.tune
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from kernelyard.cli.misses import misses
 from kernelyard.cli.output import config_text, emit, json_option, table
 
 if TYPE_CHECKING:
@@ -16,6 +17,9 @@ if TYPE_CHECKING:
 @click.group()
 def cache() -> None:
     """The stored choices: what was tuned, and what of it still holds."""
+
+
+cache.add_command(misses)
 
 
 @cache.command("list", epilog="Example: kernelyard cache list --op rmsnorm")

@@ -35,7 +35,7 @@ INSTEAD = "Tune the performance matrix, then run kernelyard bench {} --matrix he
 
 
 @click.command(epilog="Example: kernelyard tune rmsnorm --shape 16x4096 --dtype fp32")
-@click.argument("ops", nargs=-1, required=True, metavar="OP...")
+@click.argument("ops", nargs=-1, metavar="OP...")
 @click.option("--kernel", "kernels", multiple=True, help="Only this kernel (beside the references); may be given again.")
 @shape_option("16x4096")
 @dtype_option
@@ -61,23 +61,31 @@ def tune(
 ) -> int:
     """Search the kernels of each OP on its frozen performance matrix, or on sizes of your own.
 
+    Without OP, every op of a --matrix FILE. In a file that `kernelyard.capture` wrote, what took most time comes first:
+    count x the stored time where every point has one, else count x the bytes of the cost model.
+
     Every config is built, checked and timed in a process of its own; the best are timed once more against plain and compiled
     torch. What is tuned already is answered from the store; an interrupted run goes on where it was. Exit code 1 when on
     some workload no config was right.
     """
-    from kernelyard.cli.workloads import matrices
+    from kernelyard.cli.tune_order import ordered
+    from kernelyard.cli.workloads import is_file, matrices
     from kernelyard.registry import registry
     from kernelyard.registry.machine import check_device
     from kernelyard.tuner.tune import tune as run
 
     device, everything = check_device(device), registry.current()
+    if not ops and not is_file(matrix):
+        raise UsageError("no op was named.", exists=f"There are: {', '.join(everything.ops)}.", do="Name one, or give a --matrix FILE.")
     chosen = matrices(everything, ops, device=device, matrix=matrix, shapes=shapes, dtype=dtype, default="performance")
     if any(frozen.held_out for frozen in chosen):
         raise UsageError(f"matrix {chosen[0].name} is held out: what is tuned on it can't be shown on it.", do=INSTEAD.format(ops[0]))
     show, reports = _Progress(), []
-    for frozen in chosen:
+    in_order, by = ordered(everything, chosen, device)
+    if by:
+        say(f"most first, by {by}: {', '.join(frozen.op for frozen, _ in in_order)}")
+    for frozen, workloads in in_order:
         op = everything.op(frozen.op)
-        workloads = [op.workload(point, device) for point in frozen.points]
         reports.append(run(op, workloads, device, kernels=kernels or None, trials=trials, force=force, storage=storage, matrix=frozen,
                            progress=show, command=command_line()))  # fmt: skip
         show.end()

@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from kernelyard.errors import UsageError
-from kernelyard.registry.op import Matrix, Op, Point, read_matrix
+from kernelyard.registry.matrix_file import read_matrix
+from kernelyard.registry.op import Matrix, Op, Point
 from kernelyard.registry.registry import Registry
 from kernelyard.registry.spec import DeclarationError, Scalar, dtype_name
 
@@ -25,9 +26,14 @@ def matrices(
         raise UsageError("--dtype goes with --shape: a matrix has its own dtypes.", do="Add --shape, such as --shape 16x4096.")
     if shapes:
         return [_typed(op, shapes, dtype, device) for op in found]
-    if matrix and (Path(matrix).suffix == ".json" or Path(matrix).exists()):
+    if matrix and is_file(matrix):
         return _from_file(registry, found, Path(matrix))
     return [op.matrix(matrix or default, device) for op in found]
+
+
+def is_file(matrix: str | None) -> bool:
+    """Whether --matrix names a file, not a frozen matrix."""
+    return matrix is not None and (Path(matrix).suffix == ".json" or Path(matrix).exists())
 
 
 def _typed(op: Op, shapes: Sequence[str], dtype: str | None, device: str) -> Matrix:

@@ -29,6 +29,11 @@ def connect(source: Source | str | None) -> None:
     _source = source
 
 
+def connected() -> bool:
+    """Whether there is anywhere to look: where not, nothing can be tuned, and nothing is missed."""
+    return _source is not None
+
+
 @contextmanager
 def none() -> Iterator[None]:
     """No stored choice is found meanwhile: what is held out is met as by someone who never tuned."""

@@ -12,14 +12,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from kernelyard.errors import BuildFailed, Unsupported
-from kernelyard.registry import choices, pins, proofs, registry
+from kernelyard.registry import choices, misses, pins, proofs, registry, selections
 from kernelyard.registry.backend import Executable
 from kernelyard.registry.kernel import Kernel
 from kernelyard.registry.op import Op
 from kernelyard.registry.pins import Pins, active
 from kernelyard.registry.pins import use as use
 from kernelyard.registry.registry import Registry
-from kernelyard.registry.spec import YES, Answer, Choice, Config, Determinism, Workload, config_key, no
+from kernelyard.registry.spec import YES, Answer, Choice, Config, Determinism, Missed, Workload, config_key, no
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,10 @@ class Rejected:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """What dispatch picked for a workload, why, and why not the others that came before it."""
+    """What dispatch picked for a workload, why, and why not the others that came before it.
+
+    `missed` says why no stored choice serves; None where one does, where the caller pinned a kernel, and without a store.
+    """
 
     op: str
     workload: Workload
@@ -40,6 +43,7 @@ class Selection:
     config: Config
     reason: str
     rejected: tuple[Rejected, ...] = ()
+    missed: Missed | None = None
 
     def __str__(self) -> str:
         config = " ".join(f"{name}={value}" for name, value in self.config.items())
@@ -61,7 +65,10 @@ def bind(op: Op, workload: Workload) -> tuple[Selection, Executable]:
     table, rejected = registry.current(), list[Rejected]()
     for selection in _candidates(op, workload, table, active(), rejected):
         try:
-            return selection, table.build(selection.kernel, workload, selection.config)
+            built = table.build(selection.kernel, workload, selection.config)
+            selections.note(selection)
+            misses.note(selection)
+            return selection, built
         except (BuildFailed, Unsupported) as error:
             if op.name in dict(active().kernels):
                 raise
@@ -88,6 +95,7 @@ def _candidates(op: Op, workload: Workload, table: Registry, pins: Pins, rejecte
         yield _pinned(op, workload, table, pins, pinned)
         return
     yield from _chosen(op, workload, table, pins, rejected)
+    unused = bool(rejected)  # a stored choice, passed over with its reason
     for kernel in _by_priority(op, workload, table):
         answer, config = _fit(table, kernel, workload, pins)
         if answer and (failure := _failed.get(_build_key(workload, kernel, config))):
@@ -99,8 +107,14 @@ def _candidates(op: Op, workload: Workload, table: Registry, pins: Pins, rejecte
         reason = (
             "the op's fallback: no other kernel can" if last else f"not tuned; highest priority ({kernel.priority_for(workload)}) that can"
         )
-        yield Selection(op.name, workload, kernel, config, reason, tuple(rejected))
+        yield Selection(op.name, workload, kernel, config, reason, tuple(rejected), _missed(unused, last))
     raise _nothing(op, workload, rejected, pins)
+
+
+def _missed(unused: bool, last: bool) -> Missed | None:
+    if not choices.connected():
+        return None
+    return Missed.STALE if unused else Missed.FALLBACK if last else Missed.UNTUNED
 
 
 def _chosen(op: Op, workload: Workload, table: Registry, pins: Pins, rejected: list[Rejected]) -> Iterator[Selection]:

@@ -1,21 +1,15 @@
-"""Frozen shape matrices: points as people give them, their layouts, and the JSON file of a user's own."""
+"""Frozen shape matrices: points as people give them, and their layouts. The JSON file of a user's own is in `matrix_file`."""
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from itertools import pairwise
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from kernelyard.errors import UsageError
-from kernelyard.registry.spec import DeclarationError, Scalar, TensorSpec, digest, dtype_name, require
-
-if TYPE_CHECKING:
-    from kernelyard.registry.op import Op
+from kernelyard.registry.spec import Scalar, TensorSpec, digest, dtype_name, require
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,12 +20,14 @@ class Point:
     counts), 'transposed' (of two dimensions the first is the one without gaps; of three, the second lies outermost),
     'broadcast' (rows repeat through a stride of 0) or 'offset' (starts one element past a 16-byte boundary), or one of the op's own.
     `statics` also says which optional tensors are not given, ("w", ABSENT), or are, ("bias", GIVEN), unlike in the usual call.
+    `tensors` has those that no layout tells of, such as a view with gaps as a running model had it.
     """
 
     dims: tuple[int, ...]
     dtype: str
     layout: str = "contiguous"
     statics: tuple[tuple[str, Scalar], ...] = ()
+    tensors: tuple[tuple[str, TensorSpec], ...] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "dims", tuple(int(size) for size in self.dims))
@@ -47,23 +43,39 @@ HELD_OUT = "held_out"
 
 
 def point_payload(point: Point) -> list[Any]:
-    """A point as JSON."""
-    return [list(point.dims), point.dtype, point.layout, [list(pair) for pair in point.statics]]
+    """A point as JSON. What a point of before has not is left out, so that its hash stays."""
+    usual = [list(point.dims), point.dtype, point.layout, [list(pair) for pair in point.statics]]
+    return [*usual, *([tensors_payload(point)] if point.tensors else [])]
 
 
 def point_from(value: list[Any]) -> Point:
     """The point that `point_payload` wrote."""
-    dims, dtype, layout, statics = value
-    return Point(tuple(dims), dtype, layout, tuple((name, scalar) for name, scalar in statics))
+    dims, dtype, layout, statics, *more = value
+    return Point(tuple(dims), dtype, layout, tuple((name, scalar) for name, scalar in statics), tensors_from(more[0]) if more else ())
+
+
+def tensors_payload(point: Point) -> dict[str, Any]:
+    """`Point.tensors` as JSON."""
+    return {name: asdict(spec) for name, spec in point.tensors}
+
+
+def tensors_from(value: Mapping[str, Any]) -> tuple[tuple[str, TensorSpec], ...]:
+    """What `tensors_payload` wrote; raises TypeError or DeclarationError for what is no tensor."""
+    return tuple((name, TensorSpec(**fields)) for name, fields in sorted(value.items()))
 
 
 @dataclass(frozen=True)
 class Matrix:
-    """A named, frozen, hashed list of points of one op."""
+    """A named, frozen, hashed list of points of one op.
+
+    `counts` says how often a captured model asked for each point, and is empty where nobody counted. It is no part of what
+    the hash says: the same shapes are the same matrix, however long the model ran.
+    """
 
     name: str
     op: str
     points: tuple[Point, ...]
+    counts: tuple[int, ...] = ()
 
     @property
     def held_out(self) -> bool:
@@ -73,7 +85,7 @@ class Matrix:
     @cached_property
     def hash(self) -> str:
         """Content hash; stored with every result."""
-        return digest([self.op, [[p.dims, p.dtype, p.layout, p.statics] for p in self.points]])
+        return digest([self.op, [point_payload(point) for point in self.points]])
 
 
 def collapse(spec: TensorSpec, keep: int) -> TensorSpec:
@@ -105,49 +117,3 @@ def lay_out(spec: TensorSpec, layout: str) -> TensorSpec:
     turned = (1, max(rows, 1)) if len(spec.shape) == 2 else (inner[0], max(rows, 1) * inner[0], 1)
     strides = {"row_strided": (row + 8, *inner), "transposed": turned, "broadcast": (0, *inner)}[layout]
     return TensorSpec(spec.shape, spec.dtype, strides, spec.aligned)
-
-
-def read_matrix(path: Path, find_op: Callable[[str], Op]) -> tuple[Matrix, ...]:
-    """Matrices from a user's JSON file, one for each op in it; raises UsageError that says which point is wrong.
-
-    {"name": "mine", "points": [{"op": "rmsnorm", "shape": [16, 4096], "dtype": "bf16"}, ...]}
-    """
-    name, points = _content(path)
-    by_op: dict[str, list[Point]] = {}
-    for number, row in enumerate(points, 1):
-        try:
-            op, point = find_op(row["op"]), _point(row)
-            op.workload(point)
-        except (KeyError, TypeError, AttributeError, DeclarationError) as error:
-            raise _unusable(path, f"point {number}, {row!r}: {_told(error)}") from error
-        by_op.setdefault(op.name, []).append(point)
-    return tuple(Matrix(name, op, tuple(points)) for op, points in by_op.items())
-
-
-def _content(path: Path) -> tuple[str, list[Any]]:
-    try:
-        content = json.loads(path.read_text())
-        name, points = content.get("name", path.stem), content["points"]
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise _unusable(path, _told(error)) from error
-    if not isinstance(name, str) or not isinstance(points, list) or not points:
-        raise _unusable(path, "it has no points" if points == [] else '"name" must be a text and "points" a list')
-    return name, points
-
-
-def _point(row: Mapping[str, Any]) -> Point:
-    unknown = set(row) - {"op", "shape", "dtype", "layout", "statics"}
-    require(not unknown, f"unknown {', '.join(sorted(unknown))}")
-    shape = row["shape"]
-    require(isinstance(shape, list) and all(type(size) is int for size in shape), f"shape {shape!r} is not a list of whole numbers")
-    statics = tuple(sorted(row.get("statics", {}).items()))
-    return Point(tuple(shape), row.get("dtype", "float32"), row.get("layout", "contiguous"), statics)
-
-
-def _told(error: Exception) -> str:
-    return f"{error.args[0]!r} is missing" if isinstance(error, KeyError) else str(error)
-
-
-def _unusable(path: Path, problem: str) -> UsageError:
-    shape = '{"name": "mine", "points": [{"op": "rmsnorm", "shape": [16, 4096], "dtype": "bf16"}]}'
-    return UsageError(f"matrix file {path} can't be used: {problem}.", do=f"It must read {shape}.")

@@ -13,7 +13,6 @@ from kernelyard.errors import InvalidInput, UnknownName, UsageError
 from kernelyard.registry.matrix import ABSENT, GIVEN, LAYOUTS, collapse, lay_out
 from kernelyard.registry.matrix import Matrix as Matrix
 from kernelyard.registry.matrix import Point as Point
-from kernelyard.registry.matrix import read_matrix as read_matrix
 from kernelyard.registry.schema import Argument, parse_schema
 from kernelyard.registry.sources import stated
 from kernelyard.registry.spec import Cost, Scalar, TensorSpec, Tolerance, Workload, dtype_name, require
@@ -220,7 +219,16 @@ class Op:
                 raise UsageError(f"{self.name} has no static {name}={value!r}.", exists=f"Its statics: {self._static_defaults}.")
         specs = dict(self.tensors(dict(zip(self.dims, point.dims, strict=True)), point.dtype, statics))
         specs |= dict.fromkeys(name for name in optional if statics[name] == ABSENT)
-        return self._workload(self._laid_out(specs, point.layout), statics, device)
+        laid_out = self._laid_out(specs, point.layout)
+        if not point.tensors:
+            return self._workload(laid_out, statics, device)
+        if unknown := [name for name, _ in point.tensors if name not in laid_out]:
+            raise UsageError(f"{self.name} has no tensor {unknown[0]}.", exists=f"Its tensors: {', '.join(laid_out)}.")
+        workload = self._workload({**laid_out, **dict(point.tensors)}, statics, device)
+        if tuple(size for _, size in workload.dims) != point.dims:
+            told = "x".join(str(size) for _, size in workload.dims)
+            raise UsageError(f"the tensors of a point of {self.name} are of {told}, its shape says {'x'.join(map(str, point.dims))}.")
+        return workload
 
     def _laid_out(self, specs: Mapping[str, TensorSpec | None], layout: str) -> Mapping[str, TensorSpec | None]:
         if layout in self.layouts:

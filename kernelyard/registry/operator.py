@@ -16,9 +16,10 @@ from torch.autograd import forward_ad
 from kernelyard.errors import InvalidInput, UsageError
 from kernelyard.registry import outputs, recall, registry, torch_ops
 from kernelyard.registry.backend import Executable
+from kernelyard.registry.capture import counting
 from kernelyard.registry.dispatch import bind
 from kernelyard.registry.op import Op
-from kernelyard.registry.pins import active
+from kernelyard.registry.pins import Served, active
 from kernelyard.registry.schema import binder, signer
 
 MOST_TESTS = 8
@@ -87,13 +88,17 @@ class Operator:
 
     def run(self, *args: Any) -> Any:
         """Run on plain tensors, all arguments in schema order; what the torch.library operator calls."""
-        key = self._signature(False, *args)
-        return (active().served[self.op.name].bound.get(key) or self._choose(key, args)).call(*args)
+        key, served = self._signature(False, *args), active().served[self.op.name]
+        return (served.bound.get(key) or self._choose(served, key, args)).call(*args)
 
     def _call(self, bound: tuple[Any, ...]) -> Any:
-        """What serves a call by its signature, else is chosen now."""
-        found = self._serving(bound)
-        self._remember("calls", found.call, bound)
+        """What serves a call by its signature, else is chosen now.
+
+        It is kept where it was looked for: a table that was dropped meanwhile (pins forget, a capture begins) keeps what is out of date.
+        """
+        served = active().served[self.op.name]
+        found = self._serving(served, bound)
+        self._remember(served, "calls", found.call, bound)
         return found.call(*bound)
 
     def _write(self, bound: tuple[Any, ...], out: Any) -> Any:
@@ -102,35 +107,37 @@ class Operator:
         self.op.check(bound)
         outputs.refuse_gradients(self.op, bound, outs)
         outputs.check(self.op, bound, outs)
+        served = active().served[self.op.name]
         with torch.no_grad():  # none is due, and so a parameter among the arguments is as good as a tensor
-            found = self._serving(bound)
+            found = self._serving(served, bound)
         into = found.into or _copying(found.call)
-        self._remember("writes", into, bound, outs)
+        self._remember(served, "writes", into, bound, outs)
         into(outs, *bound)
         return out
 
-    def _serving(self, bound: tuple[Any, ...]) -> Executable:
+    def _serving(self, served: Served, bound: tuple[Any, ...]) -> Executable:
         if _autocast_enabled():
             return Executable(self._by_torch)
         try:
             key = self._signature(_grad_enabled(), *bound)
-            found = active().served[self.op.name].bound.get(key)
+            found = served.bound.get(key)
         except (AttributeError, TypeError):  # no tensor where one belongs, a list where a number does
             self.op.check(bound)
             raise
         except RuntimeError:  # a wrapped tensor (vmap) has no address, a sparse one no strides
             self._refuse_sparse(bound)
             return Executable(self._by_torch)
-        return found or self._choose(key, bound)
+        return found or self._choose(served, key, bound)
 
-    def _remember(self, kind: str, run: Callable[..., Any], bound: tuple[Any, ...], outs: tuple[torch.Tensor, ...] = ()) -> None:
+    def _remember(
+        self, served: Served, kind: str, run: Callable[..., Any], bound: tuple[Any, ...], outs: tuple[torch.Tensor, ...] = ()
+    ) -> None:
         """Have the next such call recognised by a test of its own."""
-        served = active().served[self.op.name]
         if served.tests_made < MOST_TESTS_MADE and (serve := recall.serving(self.op.arguments, bound, run, outs)):
             served.tests_made += 1
             setattr(served, kind, (serve, *getattr(served, kind))[:MOST_TESTS])
 
-    def _choose(self, key: tuple[Any, ...], args: tuple[Any, ...]) -> Executable:
+    def _choose(self, served: Served, key: tuple[Any, ...], args: tuple[Any, ...]) -> Executable:
         """Select, build and remember what serves a signature."""
         op = registry.current().op(self.op.name)
         if op.schema != self.op.schema:
@@ -138,8 +145,8 @@ class Operator:
         op.check(args)
         gradient_due = key[0]
         aside = gradient_due or not all(args[i] is None or _plain(args[i]) for i in self._tensors)
-        found = Executable(self._by_torch) if aside else bind(op, op.workload_of(args))[1]
-        active().served[op.name].bound[key] = found
+        found = Executable(self._by_torch) if aside else counting(*bind(op, op.workload_of(args)))
+        served.bound[key] = found
         return found
 
     def _by_torch(self, *bound: Any) -> Any:

@@ -12,9 +12,9 @@ from types import MappingProxyType
 from kernelyard.registry.answer import YES, Answer, DeclarationError, digest, no, require, timed_only
 
 __all__ = [
-    "DTYPE_BYTES", "DTYPE_SHORT", "YES", "Answer", "Choice", "Config", "Cost", "DeclarationError", "Determinism", "DeviceIdentity", "Proof",
-    "Scalar", "Status", "TensorSpec", "Timing", "Tolerance", "Workload", "canonical_strides", "config_key", "contiguous_strides", "digest",
-    "dtype_name", "no", "require", "timed_only",
+    "DTYPE_BYTES", "DTYPE_SHORT", "YES", "Answer", "Choice", "Config", "Cost", "DeclarationError", "Determinism", "DeviceIdentity", "Miss",
+    "Missed", "Proof", "Scalar", "Status", "TensorSpec", "Timing", "Tolerance", "Workload", "canonical_strides", "config_key",
+    "contiguous_strides", "digest", "dtype_name", "no", "require", "timed_only",
 ]  # fmt: skip
 
 Scalar = int | float | str | bool
@@ -45,6 +45,17 @@ class Determinism(StrEnum):
     BITWISE = "bitwise"
     RUN_TO_RUN = "run-to-run"
     NONE = "none"
+
+
+class Missed(StrEnum):
+    """Why no stored choice served a call that one could have served."""
+
+    UNTUNED = "untuned"
+    """No choice is stored for the workload: a kernel serves in its author's config."""
+    STALE = "stale"
+    """A choice is stored and can't be used: something it depends on has changed, or it does not build."""
+    FALLBACK = "fallback"
+    """No choice is stored, and no kernel can or may serve without one: the reference does."""
 
 
 def dtype_name(text: str) -> str:
@@ -287,3 +298,21 @@ class Proof:
     def __post_init__(self) -> None:
         require(self.determinism is not Determinism.NONE, f"{self.kernel} declares no determinism: there is nothing to prove")
         require(self.cases > 0, f"a proof of {self.kernel} needs at least one case")
+
+
+@dataclass(frozen=True, slots=True)
+class Miss:
+    """A workload that no stored choice served, for people and for the list of those that processes leave behind.
+
+    `reason` is what dispatch said of the kernel that served instead, `run` the command that tunes it; empty where no shape in words
+    says it.
+    """
+
+    op: str
+    workload: str
+    workload_key: str
+    device_key: str
+    missed: Missed
+    kernel: str
+    reason: str
+    run: str

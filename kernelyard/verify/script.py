@@ -13,6 +13,7 @@ from torch import Tensor
 
 from kernelyard.registry import registry
 from kernelyard.registry.kernel import Kernel
+from kernelyard.registry.matrix import point_payload
 from kernelyard.registry.spec import Config, Status, contiguous_strides
 from kernelyard.verify.inputs import values
 from kernelyard.verify.plain import OWN, with_values
@@ -118,8 +119,11 @@ def _made(subject: Subject) -> list[str]:
     where, device = subject.where, subject.device
     edge = "random" if where.edge == "memory" else where.edge
     point = f"Point({where.point.dims}, {where.point.dtype!r}, {where.point.layout!r}, {where.point.statics})"
+    door = "op import Point"
+    if where.point.tensors:
+        point, door = f"point_from({point_payload(where.point)})", "matrix import point_from"
     return [
-        "from kernelyard.registry import registry; from kernelyard.registry.op import Point; from kernelyard.verify.inputs import values",
+        f"from kernelyard.registry import registry; from kernelyard.registry.{door}; from kernelyard.verify.inputs import values",
         f'made = registry.current().op("{subject.op.name}")',
         f'made = values(made, made.workload({point}, "{device}"), torch.device("{device}"), {where.seed}, "{edge}")  # its own inputs',
     ]

@@ -101,5 +101,7 @@ def _picked(subject: Subject, options: Sequence[Sequence[Any]], indices: Sequenc
     dtype, layout, statics, edge, seed = picked[n : n + 5]
     tensors = (argument.name for argument in subject.op.arguments if argument.tensor)
     values = {name: kind for name, kind in zip(tensors, picked[n + 5 :], strict=True) if kind != OWN}
-    where = replace(subject.where, point=Point(tuple(picked[:n]), dtype, layout, statics), edge=edge, seed=seed)
+    dims, before = tuple(picked[:n]), subject.where.point
+    specs = before.tensors if (dims, dtype, layout, statics) == (before.dims, before.dtype, before.layout, before.statics) else ()
+    where = replace(subject.where, point=Point(dims, dtype, layout, statics, specs), edge=edge, seed=seed)
     return replace(subject, where=where, values=values)

@@ -10,7 +10,8 @@ import pytest
 
 from kernelyard.contracts import RMSNORM, ROPE, SWIGLU, VECTOR_ADD, plugin
 from kernelyard.errors import UnknownName, UsageError
-from kernelyard.registry.matrix import ABSENT, Matrix, Point, lay_out, read_matrix
+from kernelyard.registry.matrix import ABSENT, Matrix, Point, lay_out
+from kernelyard.registry.matrix_file import matrix_text, read_matrix
 from kernelyard.registry.registry import assemble
 from kernelyard.registry.spec import DeclarationError, TensorSpec
 from tests.registry.fakes import loaded
@@ -108,6 +109,38 @@ def test_a_file_without_a_name_is_called_as_the_file_is(tmp_path: Path) -> None:
     ],
 )
 def test_a_file_that_is_wrong_is_refused_with_the_point(tmp_path: Path, content: Any, told: str) -> None:
+    with pytest.raises(UsageError, match=told):
+        read_matrix(written(tmp_path, content), find)
+
+
+def test_a_file_of_format_2_has_counts_and_strides_and_reads_as_it_was_written(tmp_path: Path) -> None:
+    gaps = Point((5, 8), "fp32", tensors=(("x", TensorSpec((5, 8), "float32", (24, 1), aligned=False)),))
+    plain = Point((2, 8), "bf16", "offset", (("w", ABSENT),))
+    matrices = [Matrix("m", "rmsnorm", (gaps, plain), (3, 1)), Matrix("m", "vector_add", (Point((7,), "fp32"),), (9,))]
+    read = read_matrix(written(tmp_path, matrix_text("m", matrices)), find)
+    assert list(read) == matrices and [m.hash for m in read] == [m.hash for m in matrices]
+
+
+def test_counts_are_no_part_of_the_hash() -> None:
+    point = Point((7,), "fp32")
+    assert Matrix("m", "vector_add", (point,), (9,)).hash == Matrix("m", "vector_add", (point,)).hash
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        ({"format": 3, "points": [{}]}, r"is of format 3. This version of kernelyard reads 1 and 2"),
+        ({"format": "2", "points": [{}]}, "is of format '2'"),
+        ({"points": [{"op": "vector_add", "shape": [1], "count": 2}]}, 'unknown count .with "format": 2'),
+        ({"format": 2, "points": [{"op": "vector_add", "shape": [1], "count": 0}]}, "count 0 is no whole number above 0"),
+        ({"format": 2, "points": [{"op": "vector_add", "shape": [1], "count": True}]}, "count True is no"),
+        ({"format": 2, "points": [{"op": "vector_add", "shape": [1], "tensors": {"z": {"shape": [1], "dtype": "int8"}}}]}, "no tensor z"),
+        ({"format": 2, "points": [{"op": "rmsnorm", "shape": [1, 2], "tensors": {"x": {"shape": [3, 4], "dtype": "fp32"}}}]}, "are of 3x4"),
+        ({"format": 2, "points": [{"op": "rmsnorm", "shape": [1, 2], "tensors": {"x": {"sizes": [1]}}}]}, "point 1"),
+        ({"format": 2, "points": [{"op": "rmsnorm", "shape": [1, 2], "tensors": [1]}]}, "point 1"),
+    ],
+)
+def test_a_file_of_format_2_that_is_wrong_is_refused_too(tmp_path: Path, content: Any, told: str) -> None:
     with pytest.raises(UsageError, match=told):
         read_matrix(written(tmp_path, content), find)
 
