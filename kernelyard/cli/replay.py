@@ -23,6 +23,7 @@ from kernelyard.cli.output import (
 
 if TYPE_CHECKING:
     from kernelyard.tuner.bench import Finished
+    from kernelyard.tuner.replay import Row
 
 FOLDER = Path("benchmarks/spaces")
 
@@ -88,8 +89,8 @@ def _progress(done: int, total: int, one: Finished) -> None:
 def compare(files: tuple[Path, ...], samplers: tuple[str, ...], seeds: int, as_json: bool) -> int:
     """How many trials each sampler needs to come within 2% of the best of recorded spaces: median and quartiles over seeds.
 
-    The search is that of `tune`; only a trial is looked up instead of measured. A warm start tries the best of the nearest
-    recorded shape after the author's default and hints; it needs that shape's file among FILE.
+    The search is that of `tune`; only a trial is looked up instead of measured. Blind, the sampler is alone; cold, the author's
+    default and hints come first; warm, the best of the nearest recorded shape after them, where its file is among FILE.
     """
     from kernelyard.tuner.replay import compare as compared
     from kernelyard.tuner.samplers import able, sampling
@@ -102,9 +103,12 @@ def compare(files: tuple[Path, ...], samplers: tuple[str, ...], seeds: int, as_j
         return 0
     columns = ("op", "kernel", "workload", "configs >", "sampler", "start", "median trials >", "quartiles >")
     cells = [
-        (row.op, row.kernel, row.workload, row.configs, row.sampler, f"warm: {row.near}" if row.near else "cold", f"{row.median:g}",
-         f"{row.lower:g} to {row.upper:g}")
+        (row.op, row.kernel, row.workload, row.configs, row.sampler, _start(row), f"{row.median:g}", f"{row.lower:g} to {row.upper:g}")
         for row in rows
-    ]  # fmt: skip
+    ]
     table(f"trials to within 2% of the best, {seeds} seeds", columns, cells)
     return 0
+
+
+def _start(row: Row) -> str:
+    return f"{row.start}: {row.near}" if row.near else row.start

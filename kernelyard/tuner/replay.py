@@ -21,13 +21,17 @@ CLOSE = 1.02
 
 @dataclass(frozen=True)
 class Row:
-    """Trials until a search arrived, over seeds. `near`: whose best was tried early; empty for a cold start."""
+    """Trials until a search arrived, over seeds, from one of three starts.
+
+    'blind': the sampler alone. 'cold': the author's default and hints first, as `tune` has them. 'warm': then the best of `near`.
+    """
 
     op: str
     kernel: str
     workload: str
     configs: int
     sampler: str
+    start: str
     near: str
     lower: float
     median: float
@@ -35,18 +39,23 @@ class Row:
 
 
 def compare(spaces: Sequence[Recorded], samplings: Sequence[Sampling], seeds: int) -> list[Row]:
-    """Every sampler on every space, cold, and warm where a near shape of the same space is among them."""
+    """Every sampler on every space, blind and cold, and warm where a near shape of the same space is among them."""
     rows = []
     for space in spaces:
         near = nearest(space, spaces)
+        starts: dict[str, tuple[Config, ...]] = {"blind": (), "cold": space.wanted}
+        if near is not None:
+            starts["warm"] = (*space.wanted, near.best.config)
         for how in samplings:
-            for start in (None, near) if near is not None else (None,):
-                counts = [trials_needed(space, how, seed, start) for seed in range(seeds)]
-                lower, median, upper = statistics.quantiles(counts, n=4, method="inclusive") if seeds > 1 else counts * 3
-                label = start.workload.label() if start is not None else ""
-                names = space.workload.op, space.kernel, space.workload.label(), len(space.trials), how.name
-                rows.append(Row(*names, label, lower, median, upper))
+            rows += [_row(space, how, seeds, start, first, near) for start, first in starts.items()]
     return rows
+
+
+def _row(space: Recorded, how: Sampling, seeds: int, start: str, first: Sequence[Config], near: Recorded | None) -> Row:
+    counts = [trials_needed(space, how, seed, first) for seed in range(seeds)]
+    lower, median, upper = statistics.quantiles(counts, n=4, method="inclusive") if seeds > 1 else counts * 3
+    label = near.workload.label() if near is not None and start == "warm" else ""
+    return Row(space.workload.op, space.kernel, space.workload.label(), len(space.trials), how.name, start, label, lower, median, upper)
 
 
 def nearest(space: Recorded, others: Sequence[Recorded]) -> Recorded | None:
@@ -68,11 +77,10 @@ def _apart(a: Recorded, b: Recorded) -> float:
     return distance(a.workload.shapes, b.workload.shapes)
 
 
-def trials_needed(space: Recorded, how: Sampling, seed: int, near: Recorded | None = None) -> int:
-    """Trials until one is within CLOSE of the best. The whole space is the budget, so a search always arrives."""
+def trials_needed(space: Recorded, how: Sampling, seed: int, first: Sequence[Config] = ()) -> int:
+    """Trials until one is within CLOSE of the best, `first` before all others. The budget is the whole space, so each arrives."""
     results, goal = space.results(), median_us(space.best) * CLOSE
-    first = {config_key(config): config for config in (*space.wanted, *((near.best.config,) if near is not None else ()))}
-    allowed = tuple(config for key, config in first.items() if key in results)
+    allowed = tuple({config_key(config): config for config in first if config_key(config) in results}.values())
     plan = KernelPlan(space.as_kernel(), allowed, None, len(results), 0, "", {})
     study = optuna.create_study(sampler=how.make(seed))
 

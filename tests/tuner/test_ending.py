@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from kernelyard.errors import UnknownName, UsageError
@@ -9,6 +11,7 @@ from kernelyard.registry.spec import Status, Timing
 from kernelyard.tuner import ending, samplers
 from kernelyard.tuner.bench import Finished, Result
 from kernelyard.tuner.ending import Ending, without_gain
+from tests.tuner.test_tune import run
 
 
 def timed(median: float, low: float) -> Finished:
@@ -58,3 +61,11 @@ def test_a_sampler_whose_library_is_missing_says_what_to_install(monkeypatch: py
     for name, package in (("cmaes", "cmaes"), ("gp", "scipy"), ("hub:samplers/auto_sampler", "optunahub")):
         with pytest.raises(UsageError, match=rf"Here run tpe, random, grid\. pip install {package}"):
             samplers.sampling(name)
+
+
+def test_a_search_that_was_ended_early_is_reported_and_goes_on_when_more_is_asked(toy: Path) -> None:
+    (report,) = run("many", patience=1).workloads
+    searched = report.evidence["searched"]["toy.tuned"]
+    assert searched["stopped"] == "no gain beyond noise in 1 trials" and not searched["whole"] and searched["budget"] < 6
+    (whole,) = run("many").workloads
+    assert not whole.from_cache and whole.evidence["searched"]["toy.tuned"] == {**searched, "budget": 6, "whole": True, "stopped": ""}

@@ -75,8 +75,15 @@ def test_the_grid_arrives_where_the_best_stands_in_declared_order() -> None:
 
 
 def test_a_warm_start_tries_the_near_best_after_the_default() -> None:
-    space, near = recorded(8), recorded(16)
-    assert replay.trials_needed(space, sampling("random"), 0, near) == 2
+    rows = replay.compare([recorded(8), recorded(16)], [sampling("random")], 3)
+    assert [(row.start, row.near, row.median) for row in rows if row.start == "warm"] == [("warm", "16 fp32", 2), ("warm", "8 fp32", 2)]
+
+
+def test_a_blind_start_knows_nothing_and_a_cold_one_the_default() -> None:
+    space = recorded()
+    space = replace(space, wanted=(space.best.config,))
+    (blind, cold) = replay.compare([space], [sampling("random")], 9)
+    assert (blind.start, cold.start, cold.upper) == ("blind", "cold", 1) and blind.median > 1
 
 
 def test_the_same_seeds_give_the_same_rows() -> None:
