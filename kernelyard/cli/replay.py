@@ -1,4 +1,4 @@
-"""`replay record`, `replay compare`: spaces measured whole and kept, and samplers compared on them in seconds."""
+"""`replay record`, `replay compare`: spaces measured whole and kept, and samplers compared on them."""
 
 from __future__ import annotations
 
