@@ -25,6 +25,7 @@ COMMANDS = {
     "roofline": "kernelyard.cli.roofline:roofline",
     "traffic": "kernelyard.cli.traffic:traffic",
     "tune": "kernelyard.cli.tune:tune",
+    "replay": "kernelyard.cli.replay:replay",
     "cache": "kernelyard.cli.cache:cache",
     "profile": "kernelyard.cli.profile:profile",
 }

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kernelyard.cli.output import (
+    Seconds,
     command_line,
     config_text,
     device_option,
@@ -27,6 +28,7 @@ from kernelyard.cli.output import (
 from kernelyard.errors import UsageError
 
 if TYPE_CHECKING:
+    from kernelyard.registry.registry import Registry
     from kernelyard.store.results import ResultRow
     from kernelyard.tuner.progress import Progress
     from kernelyard.tuner.report import TuneReport, WorkloadReport
@@ -36,11 +38,15 @@ INSTEAD = "Tune the performance matrix, then run kernelyard bench {} --matrix he
 
 @click.command(epilog="Example: kernelyard tune rmsnorm --shape 16x4096 --dtype fp32")
 @click.argument("ops", nargs=-1, metavar="OP...")
+@click.option("--all", "every", is_flag=True, help="Every op with a kernel to tune on this device, plugins' included.")
 @click.option("--kernel", "kernels", multiple=True, help="Only this kernel (beside the references); may be given again.")
 @shape_option("16x4096")
 @dtype_option
 @matrix_option
 @click.option("--trials", type=click.IntRange(min=1), help="Trials for each kernel and workload, at most.")
+@click.option("--minutes", type=Seconds(min=0, min_open=True), help="Minutes of search for each kernel and workload, at most.")
+@click.option("--patience", type=click.IntRange(min=1), help="End a kernel's search after so many trials without a gain beyond noise.")
+@click.option("--sampler", default="tpe", show_default=True, help="tpe, gp, cmaes, random, grid, or hub:package/name of OptunaHub.")
 @click.option("--force", is_flag=True, help="Measure anew, whatever is stored.")
 @click.option("--storage", metavar="URL", help="Database of the trials, instead of the store's own file.")
 @save_option
@@ -48,11 +54,15 @@ INSTEAD = "Tune the performance matrix, then run kernelyard bench {} --matrix he
 @json_option
 def tune(
     ops: tuple[str, ...],
+    every: bool,
     kernels: tuple[str, ...],
     shapes: tuple[str, ...],
     dtype: str | None,
     matrix: str | None,
     trials: int | None,
+    minutes: float | None,
+    patience: int | None,
+    sampler: str,
     force: bool,
     storage: str | None,
     save: str | None,
@@ -65,21 +75,22 @@ def tune(
     count x the stored time where every point has one, else count x the bytes of the cost model.
 
     Every config is built, checked and timed in a process of its own; the best are timed once more against plain and compiled
-    torch. What is tuned already is answered from the store; an interrupted run goes on where it was. Exit code 1 when on
-    some workload no config was right.
+    torch. What is tuned already is answered from the store; an interrupted run goes on where it was. Of --trials, --minutes and
+    --patience the first that is reached ends a search. Exit code 1 when on some workload no config was right.
     """
     from kernelyard.cli.tune_order import ordered
     from kernelyard.cli.workloads import is_file, matrices
     from kernelyard.registry import registry
     from kernelyard.registry.machine import check_device
+    from kernelyard.tuner import samplers
     from kernelyard.tuner.tune import tune as run
 
+    samplers.check(sampler)
     device, everything = check_device(device), registry.current()
-    if not ops and not is_file(matrix):
-        raise UsageError("no op was named.", exists=f"There are: {', '.join(everything.ops)}.", do="Name one, or give a --matrix FILE.")
+    ops = _asked(everything, ops, device, every=every, own_sizes=bool(shapes or kernels), file=is_file(matrix))
     chosen = matrices(everything, ops, device=device, matrix=matrix, shapes=shapes, dtype=dtype, default="performance")
     if any(frozen.held_out for frozen in chosen):
-        raise UsageError(f"matrix {chosen[0].name} is held out: what is tuned on it can't be shown on it.", do=INSTEAD.format(ops[0]))
+        raise UsageError(f"matrix {chosen[0].name} is held out: what is tuned on it can't be shown on it.", do=INSTEAD.format(chosen[0].op))
     show, reports = _Progress(), []
     in_order, by = ordered(everything, chosen, device)
     if by:
@@ -87,7 +98,7 @@ def tune(
     for frozen, workloads in in_order:
         op = everything.op(frozen.op)
         reports.append(run(op, workloads, device, kernels=kernels or None, trials=trials, force=force, storage=storage, matrix=frozen,
-                           progress=show, command=command_line()))  # fmt: skip
+                           progress=show, command=command_line(), sampler=sampler, minutes=minutes, patience=patience))  # fmt: skip
         show.end()
         if not as_json:
             _show(reports[-1])
@@ -96,6 +107,25 @@ def tune(
     if as_json:
         emit(reports[0].to_json() if len(reports) == 1 else {"runs": [report.to_json() for report in reports]})
     return 1 if any(report.all_failed for report in reports) else 0
+
+
+def _asked(everything: Registry, ops: tuple[str, ...], device: str, *, every: bool, own_sizes: bool, file: bool) -> tuple[str, ...]:
+    """The ops that were named, none for those of a file, or with --all those of which a kernel other than the references can run here."""
+    if every and (ops or own_sizes or file):
+        raise UsageError(
+            "--all tunes every op on its frozen matrix: it goes with no OP, --shape, --kernel or --matrix FILE.", do="Leave one out."
+        )
+    if not every:
+        if not ops and not file:
+            raise UsageError(
+                "no op was named.", exists=f"There are: {', '.join(everything.ops)}.", do="Name one, or give --all or a --matrix FILE."
+            )
+        return ops
+    from kernelyard.tuner.plan import tunable
+
+    if not (found := tuple(op.name for op in everything.ops.values() if tunable(everything, op, device))):
+        raise UsageError(f"no op has a kernel to tune on {device}.", do="kernelyard list says why not.")
+    return found
 
 
 class _Progress:
@@ -144,6 +174,9 @@ def _show(report: TuneReport) -> None:
     table(title, columns, [_row(one) for one in report.workloads])
     for one in report.workloads:
         print(f"{one.workload.label()}: {one.choice.reason}" + (" (from the store)" if one.from_cache else ""))
+        for kernel, searched in one.evidence.get("searched", {}).items():
+            if searched.get("stopped"):
+                print(f"{one.workload.label()}: the search of {kernel} ended after {searched['budget']} trials: {searched['stopped']}")
 
 
 def _row(one: WorkloadReport) -> tuple[object, ...]:

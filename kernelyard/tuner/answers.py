@@ -16,6 +16,8 @@ from kernelyard.registry.registry import Registry
 from kernelyard.registry.spec import Answer, DeviceIdentity, no
 from kernelyard.store.choices import entry
 from kernelyard.store.records import Entry
+from kernelyard.tuner import samplers
+from kernelyard.tuner.ending import Ending
 from kernelyard.tuner.limits import Limits
 from kernelyard.tuner.plan import Plan, is_reference
 from kernelyard.tuner.report import WorkloadReport
@@ -35,6 +37,8 @@ class Asked:
     matrix: Matrix | None
     command: str
     limits: Limits
+    sampler: str = samplers.DEFAULT
+    ending: Ending = field(default_factory=Ending)
     run_id: str = field(default_factory=lambda: f"{datetime.now(UTC).strftime('%Y%m%d-%H%M%S')}-{token_hex(3)}")
 
     @property

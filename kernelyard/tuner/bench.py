@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from kernelyard.errors import MeasurementFailed
 from kernelyard.measure.stats import Interval
 from kernelyard.registry.spec import Config, Status, Timing, Workload, config_key, digest
+from kernelyard.tuner.encoding import encode
 from kernelyard.tuner.limits import Limits, Options
 from kernelyard.verify.isolation import Outcome, Worker
 
@@ -164,7 +165,7 @@ class Bench:
         if item.id in self._here():
             return Result(Status.OK, build_s=self._built[item.id])
         names = {"id": item.id, "op": item.workload.op, "kernel": item.kernel}
-        payload = {**names, "config": dict(item.config), "workload": asdict(item.workload)}
+        payload = {**names, "config": dict(item.config), "workload": encode(item.workload)}
         outcome = self._run("build_job", payload, self._limits.compile_s if item.patient else self._limits.build_s)
         if outcome.status is not Status.OK or outcome.value is None:
             return _failed(outcome)

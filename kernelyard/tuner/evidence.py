@@ -14,6 +14,7 @@ from kernelyard.tuner.bench import Finished, Times
 from kernelyard.tuner.finals import Finalist, Outcome
 from kernelyard.tuner.plan import Plan
 from kernelyard.tuner.report import COUNTED
+from kernelyard.tuner.search import Searched
 
 ROUND = 5
 """Digits after the point of a microsecond: 10 ps, below any clock here."""
@@ -49,10 +50,20 @@ def evidence(op: Op, plan: Plan, finished: Mapping[str, Sequence[Finished]], out
         "cache": outcome.device.notes.get(winner.item.id, "") if outcome.device and winner else "",
         "protocol": outcome.device.protocol if outcome.device else None,
         "copy_us": copy_us,
-        "searched": {s.kernel.name: {"digest": s.digest, "budget": s.budget, "whole": s.whole is not None} for s in plan.searches},
         "skipped": dict(plan.skipped),
         "torch": torch_version(),
     }
+
+
+def searches(plan: Plan, found: Mapping[str, Searched], sampler: str) -> dict[str, Any]:
+    """How hard each kernel was searched. One that a limit ended early counts as so many trials as it had, and never as whole."""
+    rows = {}
+    for one in plan.searches:
+        stopped = found[one.kernel.name].stopped
+        tried = sum(trial.result.status is not Status.PRUNED for trial in found[one.kernel.name].finished)
+        row = {"digest": one.digest, "budget": tried if stopped else one.budget, "whole": one.whole is not None and not stopped}
+        rows[one.kernel.name] = {**row, "sampler": "whole" if one.whole is not None else sampler, "stopped": stopped}
+    return rows
 
 
 def counts(plan: Plan, finished: Iterable[Finished]) -> dict[str, int]:

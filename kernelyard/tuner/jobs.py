@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import asdict, replace
 from typing import Any
@@ -19,25 +18,14 @@ from kernelyard.measure.protocol import PROTOCOL, Candidate, measure
 from kernelyard.registry import registry
 from kernelyard.registry.kernel import Kernel
 from kernelyard.registry.machine import identity
-from kernelyard.registry.spec import Status, TensorSpec, Workload
+from kernelyard.registry.spec import Status
+from kernelyard.tuner.encoding import decode
 from kernelyard.verify.oracle import LARGE, check_workload
 
 _built: dict[str, tuple[Kernel, Candidate]] = {}
 _alone = ExitStack()
 
 COPY = "copy"
-
-
-def encode(workload: Workload) -> dict[str, Any]:
-    """A workload as JSON can hold it."""
-    return asdict(workload)
-
-
-def decode(data: Mapping[str, Any]) -> Workload:
-    """The workload that `encode` was given."""
-    tensors = tuple((name, None if spec is None else TensorSpec(**spec)) for name, spec in data["tensors"])
-    statics, dims = (tuple((name, value) for name, value in data[part]) for part in ("statics", "dims"))
-    return Workload(data["op"], tensors, statics, data["device"], dims, tuple(data["unusual"]))
 
 
 def build_job(payload: dict[str, Any]) -> dict[str, Any]:

@@ -2,32 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from kernelyard.errors import MeasurementFailed
 from kernelyard.registry.spec import Choice, Status
 from kernelyard.store.database import Store
 from kernelyard.store.records import Measurement
 from kernelyard.tuner.answers import Asked, answers, covers_more, stored
-from kernelyard.tuner.bench import Finished
-from kernelyard.tuner.evidence import evidence
+from kernelyard.tuner.evidence import evidence, searches
 from kernelyard.tuner.finals import Outcome
 from kernelyard.tuner.plan import Plan, plan
 from kernelyard.tuner.report import WorkloadReport
+from kernelyard.tuner.search import Searched
 
 MODE = "device"
 
 
-def keep(asked: Asked, store: Store, tuned: Plan, finished: Mapping[str, Sequence[Finished]], outcome: Outcome) -> WorkloadReport:
+def keep(asked: Asked, store: Store, tuned: Plan, found: Mapping[str, Searched], outcome: Outcome) -> WorkloadReport:
     """Save the times and the choice.
 
     No choice is stored where every config failed (that may be mended), where no time is good for one, or where a
     valid choice among more kernels stands already.
     """
+    finished = {name: one.finished for name, one in found.items()}
     ended = [one.result.status for trials in finished.values() for one in trials]
     failed = bool(ended) and Status.OK not in ended
     why = next((one.result.reason for trials in finished.values() for one in trials), "") if failed else ""
-    proof = {**evidence(asked.op, tuned, finished, outcome), "matrix_hash": asked.matrix_identity[1]}
+    how = {"searched": searches(tuned, found, asked.sampler), "matrix_hash": asked.matrix_identity[1]}
+    proof = {**evidence(asked.op, tuned, finished, outcome), **how}
     choice = _choice(asked, tuned, outcome, f"every config of every other kernel failed, the first so: {why}" if failed else "")
     store.save_measurements(_measurements(asked, tuned, outcome))
     storing = not failed and outcome.winner is not None and not _narrower(asked, tuned)

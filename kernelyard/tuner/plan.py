@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-from kernelyard.errors import KernelyardError, Unsupported
+from kernelyard.errors import KernelyardError, UnknownName, Unsupported
 from kernelyard.registry.kernel import Kernel
 from kernelyard.registry.op import Op
 from kernelyard.registry.registry import Registry
@@ -24,7 +24,7 @@ NEAR = 2
 
 @dataclass(frozen=True)
 class KernelPlan:
-    """One kernel's search: `first` in order, then all of `whole`, or by TPE where that is None, until `budget` trials.
+    """One kernel's search: `first` in order, then all of `whole`, or by the sampler's where that is None, until `budget` trials.
 
     `excluded` counts the combinations that constraints forbid; known only where the space was walked through.
     `digest` changes with the kernel's source, its space and the versions its backend names.
@@ -61,6 +61,16 @@ class Plan:
 def is_reference(kernel: Kernel, op: Op) -> bool:
     """Whether it is the op in plain torch, or that compiled: nothing of it is tuned."""
     return kernel.name == op.fallback or kernel.backend == "compile"
+
+
+def tunable(registry: Registry, op: Op, device: str) -> bool:
+    """Whether an op has a frozen performance matrix for a device and a kernel there that is tuned."""
+    try:
+        op.matrix("performance", device)
+    except UnknownName:
+        return False
+    mine = (kernel for kernel in registry.kernels(op.name) if not is_reference(kernel, op) and device in kernel.support.devices)
+    return any(registry.can_run(kernel, device) for kernel in mine)
 
 
 def plan(
@@ -121,9 +131,9 @@ def _search(registry: Registry, kernel: Kernel, workload: Workload, trials: int 
 
 
 def near_configs(kernel: Kernel, workload: Workload, stored: Sequence[Entry]) -> list[Config]:
-    """Configs that won for this kernel on the nearest stored shapes of the same dtype."""
+    """Configs that won for this kernel on the nearest stored shapes of the same dtype; `stored` is of this op and device."""
     choices = [
-        (_distance(workload.shapes, entry.shapes), entry.choice.config)
+        (distance(workload.shapes, entry.shapes), entry.choice.config)
         for entry in stored
         if entry.choice is not None and entry.choice.kernel == kernel.name and entry.dtype == workload.dtype
     ]
@@ -131,8 +141,11 @@ def near_configs(kernel: Kernel, workload: Workload, stored: Sequence[Entry]) ->
     return [config for _, config in near[:NEAR]]
 
 
-def _distance(a: Mapping[str, Sequence[int]], b: Mapping[str, Sequence[int]]) -> float:
-    """Doublings between two sets of shapes; infinite where they don't compare."""
+def distance(a: Mapping[str, Sequence[int]], b: Mapping[str, Sequence[int]]) -> float:
+    """Doublings between two sets of shapes, summed over every size; infinite where they don't compare.
+
+    Doublings and not differences: tiles and threads are chosen by factors, so 512 to 1024 rows is as far as 16384 to 32768.
+    """
     if {name: len(shape) for name, shape in a.items()} != {name: len(shape) for name, shape in b.items()}:
         return math.inf
     return sum(abs(math.log2((x + 1) / (y + 1))) for name in a for x, y in zip(a[name], b[name], strict=True))

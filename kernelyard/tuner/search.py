@@ -1,23 +1,24 @@
-"""The search of one kernel's space on one workload: first the configs people would try, then all the others or TPE's choice."""
+"""The search of one kernel's space on one workload: first the configs people would try, then all the others or a sampler's choice."""
 
 from __future__ import annotations
 
 import random
-import warnings
-from collections.abc import Callable, Iterator
-from itertools import islice
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain, islice
 
-from optuna.samplers import BaseSampler, RandomSampler, TPESampler
 from optuna.study import Study
 from optuna.trial import Trial
 
 from kernelyard.registry.spec import Config, Status, Workload, config_key
 from kernelyard.tuner import studies
 from kernelyard.tuner.bench import Finished, Result
+from kernelyard.tuner.ending import Stop
 from kernelyard.tuner.plan import KernelPlan
+from kernelyard.tuner.samplers import Sampling
 
 REPEATS = 5
-"""Asks in a row that gave nothing new before a config is drawn: in a small space TPE may repeat itself for ever."""
+"""Asks in a row that gave nothing new before a config is drawn: in a small space a sampler may repeat itself for ever."""
 
 DRAWS = 2000
 """Random combinations tried for one that is valid and new; after that the space counts as searched."""
@@ -27,26 +28,37 @@ Ended = Callable[[Config, Result, bool], None]
 """(config, result, whether it was found finished)"""
 
 
-def sampler(plan: KernelPlan) -> BaseSampler:
-    """TPE where the space is not searched whole; it models parameters together, for tile sizes that only pay in pairs."""
-    if plan.whole is not None:
-        return RandomSampler(seed=0)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # Optuna calls multivariate experimental
-        return TPESampler(seed=0, multivariate=True)
+@dataclass(frozen=True)
+class Searched:
+    """What a search found, the configs that constraints forbid at the end. `stopped`: the limit that ended it early, if one did."""
+
+    finished: list[Finished]
+    stopped: str = ""
 
 
-def search(study: Study, plan: KernelPlan, workload: Workload, run: Try, ended: Ended) -> list[Finished]:
-    """Run trials until the plan's budget is used or nothing is left; the finished ones of earlier runs count.
+def never(finished: Sequence[Finished]) -> str:
+    """No limit but the plan's."""
+    return ""
 
-    Each trial is committed as it ends. An interrupted one is closed as failed and the exception goes on.
+
+def search(
+    study: Study, plan: KernelPlan, workload: Workload, run: Try, ended: Ended, how: Sampling, stop: Stop = never, seed: int = 0
+) -> Searched:
+    """Run trials until the plan's budget is used, nothing is left or `stop` says so; the finished ones of earlier runs count.
+
+    Each trial is committed as it ends. An interrupted one is closed as failed and the exception goes on. The study's sampler is one that
+    `how` made; `run` may measure or look a recorded result up.
     """
-    finished = studies.recover(study)
+    coding = studies.Coding(plan.kernel.space, how.places)
+    finished = studies.recover(study, coding)
     for one in finished:
         ended(one.config, one.result, True)
-    hunt = _Hunt(study, plan, workload, {config_key(one.config) for one in finished}, ended)
+    hunt = _Hunt(study, plan, workload, coding, {config_key(one.config) for one in finished}, ended)
     spent = sum(one.result.status is not Status.PRUNED for one in finished)
-    for trial, config in islice(hunt.trials(), max(plan.budget - spent, 0)):
+    trials = islice(hunt.trials(random.Random(seed), how.walks), max(plan.budget - spent, 0))
+    stopped = ""
+    while not (stopped := stop(finished)) and (asked := next(trials, None)) is not None:
+        trial, config = asked
         try:
             result = run(config)
         except BaseException:
@@ -56,41 +68,41 @@ def search(study: Study, plan: KernelPlan, workload: Workload, run: Try, ended: 
         hunt.tried.add(config_key(config))
         finished.append(Finished(config, result))
         ended(config, result, False)
-    return [*finished, *hunt.pruned]
+    complete = sum(one.result.status is not Status.PRUNED for one in finished) >= plan.budget
+    return Searched([*finished, *hunt.pruned], "" if complete else stopped)
 
 
 class _Hunt:
-    """Where the next config comes from: the wanted ones first, then the rest or TPE's, then random ones; never one twice."""
+    """Where the next config comes from: the wanted ones first, then the rest or the sampler's, then random ones; never one twice."""
 
-    def __init__(self, study: Study, plan: KernelPlan, workload: Workload, tried: set[str], ended: Ended) -> None:
-        self._study, self._plan, self._workload, self._ended = study, plan, workload, ended
-        self._space = studies.distributions(plan.kernel.space)
+    def __init__(self, study: Study, plan: KernelPlan, workload: Workload, coding: studies.Coding, tried: set[str], ended: Ended) -> None:
+        self._study, self._plan, self._workload, self._ended, self._coding = study, plan, workload, ended, coding
         self.tried = tried
         self.pruned: list[Finished] = []
 
-    def trials(self) -> Iterator[tuple[Trial, Config]]:
+    def trials(self, rng: random.Random, walks: bool) -> Iterator[tuple[Trial, Config]]:
         """Trials that are asked for and not yet run."""
-        for config in (*self._plan.first, *(self._plan.whole or ())):
+        grid = self._plan.kernel.space.configs(self._workload) if walks and self._plan.whole is None else ()
+        for config in chain(self._plan.first, self._plan.whole or (), grid):
             if config_key(config) not in self.tried:
                 yield self._ask_for(config)
-        rng = random.Random(0)
-        while self._plan.whole is None:
+        while self._plan.whole is None and not walks:
             suggested = self._suggested() or self._drawn(rng)
             if suggested is None:
                 return
             yield suggested
 
     def _ask_for(self, config: Config) -> tuple[Trial, Config]:
-        trial, given = studies.ask(self._study, self._space, config)
+        trial, given = studies.ask(self._study, self._coding, config)
         while config_key(given) != config_key(config):  # one that a killed run had queued
             studies.abandon(self._study, trial, "queued by another run")
-            trial, given = studies.ask(self._study, self._space)
+            trial, given = studies.ask(self._study, self._coding)
         return trial, config
 
     def _suggested(self) -> tuple[Trial, Config] | None:
-        """TPE's next config that is new and keeps the constraints; what breaks them is recorded as pruned, so that TPE learns."""
+        """The sampler's next config that is new and keeps the constraints; what breaks them is recorded as pruned, so that it learns."""
         for _ in range(REPEATS):
-            trial, config = studies.ask(self._study, self._space)
+            trial, config = studies.ask(self._study, self._coding)
             answer = self._plan.kernel.space.allows(config, self._workload)
             if config_key(config) in self.tried:
                 studies.abandon(self._study, trial, "tried before")

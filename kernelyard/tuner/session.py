@@ -16,14 +16,15 @@ from kernelyard.registry.spec import Config, Status, digest
 from kernelyard.store.database import Store, open_store
 from kernelyard.store.records import Run
 from kernelyard.store.results import commit, versions
-from kernelyard.tuner import finals, keeping, studies
+from kernelyard.tuner import finals, keeping, samplers, studies
 from kernelyard.tuner import search as searching
 from kernelyard.tuner.answers import Asked, from_store
-from kernelyard.tuner.bench import Bench, Finished, Item, Result
+from kernelyard.tuner.bench import Bench, Item, Result
 from kernelyard.tuner.locks import alone, lock_path
 from kernelyard.tuner.plan import KernelPlan, Plan
 from kernelyard.tuner.progress import Tracker
 from kernelyard.tuner.report import WorkloadReport
+from kernelyard.tuner.samplers import Sampling
 from kernelyard.verify.isolation import Worker
 
 LEAST_FREE_BYTES = 16 << 20
@@ -38,6 +39,7 @@ class Session:
     store: Store
     trials: RDBStorage
     bench: Bench
+    sampling: Sampling
 
     def workload(self, plan: Plan, tracker: Tracker) -> WorkloadReport:
         """One workload, alone among processes of this home; answered from the store if another tuned it meanwhile."""
@@ -51,17 +53,18 @@ class Session:
             return self._tuned(plan, tracker)
 
     def _tuned(self, plan: Plan, tracker: Tracker) -> WorkloadReport:
-        finished = {search.kernel.name: self._searched(search, plan, tracker) for search in plan.searches}
+        found = {search.kernel.name: self._searched(search, plan, tracker) for search in plan.searches}
+        finished = {name: one.finished for name, one in found.items()}
         tracker.finals()
         finalists = finals.lineup(plan, self.asked.op, finished)
         self.bench.keep([finalist.item for finalist in finalists])
         outcome = finals.play(self.bench, self.asked.op, finalists, self.asked.limits)
         self.bench.keep([])
-        report = keeping.keep(self.asked, self.store, plan, finished, outcome)
+        report = keeping.keep(self.asked, self.store, plan, found, outcome)
         tracker.chosen(report.choice.kernel, report.choice.config)
         return report
 
-    def _searched(self, search: KernelPlan, plan: Plan, tracker: Tracker) -> list[Finished]:
+    def _searched(self, search: KernelPlan, plan: Plan, tracker: Tracker) -> searching.Searched:
         name = search.kernel.name
 
         def run(config: Config) -> Result:
@@ -75,9 +78,8 @@ class Session:
             tracker.ended(name, config, result.status, time_us, resumed=resumed)
 
         with studies.failures(self.asked.storage or str(self.store.path)):
-            sampler = searching.sampler(search)
-            study = studies.open_study(self.trials, search.kernel, self._key(search, plan), sampler, anew=self.asked.force)
-            return searching.search(study, search, plan.workload, run, ended)
+            study = studies.open_study(self.trials, search.kernel, self._key(search, plan), self.sampling.make(0), anew=self.asked.force)
+            return searching.search(study, search, plan.workload, run, ended, self.sampling, self.asked.ending.started())
 
     def _refuse_a_full_disk(self) -> None:
         """A build that failed for want of space says nothing about the config: not recorded, tried again once there is some."""
@@ -87,22 +89,24 @@ class Session:
             raise StoreFailed(f"{here} is full: {free >> 10} KiB are left.", do="Free some space; the same command goes on from here.")
 
     def _key(self, search: KernelPlan, plan: Plan) -> dict[str, Any]:
-        """All that a trial's time depends on."""
+        """All that a trial's time depends on, and how its config is written: Optuna wants one way in a study."""
         op, kernel = self.asked.op, search.kernel
+        coding = {"coding": "places"} if self.sampling.places else {}
         return {
             "op": op.name, "label": plan.workload.label(), "workload": plan.workload.key(), "kernel": kernel.name,
             "device": self.asked.device.key(), "mode": keeping.MODE, "protocol": PROTOCOL, "contract": op.contract_hash(),
-            "source": kernel.source_hash(), "space": kernel.space.hash(), "versions": dict(search.versions),
+            "source": kernel.source_hash(), "space": kernel.space.hash(), "versions": dict(search.versions), **coding,
         }  # fmt: skip
 
 
 @contextmanager
 def opened(asked: Asked) -> Iterator[Session]:
     """A session; its worker is gone when it ends."""
+    sampling = samplers.sampling(asked.sampler)
     with open_store() as store, Worker() as worker:
         trials = studies.open_storage(asked.storage or f"sqlite:///{store.path}")
         store.save_run(_run(asked))
-        yield Session(asked, store, trials, Bench(worker, asked.limits))
+        yield Session(asked, store, trials, Bench(worker, asked.limits), sampling)
 
 
 def _run(asked: Asked) -> Run:

@@ -10,11 +10,11 @@ import logging
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import optuna
-from optuna.distributions import BaseDistribution, CategoricalDistribution
+from optuna.distributions import BaseDistribution, CategoricalDistribution, IntDistribution
 from optuna.samplers import BaseSampler
 from optuna.storages import RDBStorage
 from optuna.study import Study
@@ -92,12 +92,31 @@ def open_study(storage: RDBStorage, kernel: Kernel, key: Mapping[str, Any], samp
     return study
 
 
-def distributions(space: ConfigSpace) -> dict[str, BaseDistribution]:
-    """A space for Optuna."""
-    return {parameter.name: CategoricalDistribution(parameter.values) for parameter in space.parameters}
+@dataclass(frozen=True)
+class Coding:
+    """A space as Optuna sees it: values as categories, or with `places` the place of each value in its declared order."""
+
+    space: ConfigSpace
+    places: bool = False
+
+    def distributions(self) -> dict[str, BaseDistribution]:
+        """A distribution for each parameter."""
+        if self.places:
+            return {parameter.name: IntDistribution(0, len(parameter.values) - 1) for parameter in self.space.parameters}
+        return {parameter.name: CategoricalDistribution(parameter.values) for parameter in self.space.parameters}
+
+    def encode(self, config: Config) -> dict[str, Any]:
+        """What Optuna is given for a config of the space."""
+        if not self.places:
+            return dict(config)
+        return {p.name: list(map(repr, p.values)).index(repr(config[p.name])) for p in self.space.parameters}
+
+    def decode(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        """The config of what Optuna gave."""
+        return {p.name: p.values[params[p.name]] for p in self.space.parameters} if self.places else dict(params)
 
 
-def recover(study: Study) -> list[Finished]:
+def recover(study: Study, coding: Coding) -> list[Finished]:
     """Close what dead processes left running; everything that is finished, each config once."""
     for trial in study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
         if not process.lives(trial.user_attrs.get(OWNER, {})):
@@ -105,7 +124,8 @@ def recover(study: Study) -> list[Finished]:
     finished: dict[str, Finished] = {}
     for trial in study.get_trials(deepcopy=False, states=(TrialState.COMPLETE, TrialState.PRUNED)):
         if RESULT in trial.user_attrs:
-            finished.setdefault(config_key(trial.params), Finished(dict(trial.params), _result(trial.user_attrs[RESULT])))
+            config = coding.decode(trial.params)
+            finished.setdefault(config_key(config), Finished(config, _result(trial.user_attrs[RESULT])))
     return list(finished.values())
 
 
@@ -116,15 +136,15 @@ def _close(study: Study, trial: FrozenTrial) -> None:
         study.tell(trial.number, state=TrialState.FAIL)
 
 
-def ask(study: Study, space: Mapping[str, BaseDistribution], config: Config | None = None) -> tuple[Trial, Config]:
+def ask(study: Study, coding: Coding, config: Config | None = None) -> tuple[Trial, Config]:
     """A new trial, of the config if one is given; marked as this process's."""
     if config is not None:
-        study.enqueue_trial(dict(config))
+        study.enqueue_trial(coding.encode(config))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Optuna's about experimental parts, on every call
-        trial = study.ask(dict(space))
+        trial = study.ask(coding.distributions())
     trial.set_user_attr(OWNER, process.me())
-    return trial, dict(trial.params)
+    return trial, coding.decode(trial.params)
 
 
 def finish(study: Study, trial: Trial, result: Result) -> None:

@@ -11,7 +11,9 @@ from kernelyard.registry.op import Matrix, Op
 from kernelyard.registry.spec import Workload, digest
 from kernelyard.store.choices import listed
 from kernelyard.store.records import Entry
+from kernelyard.tuner import samplers
 from kernelyard.tuner.answers import Asked, from_store
+from kernelyard.tuner.ending import Ending
 from kernelyard.tuner.limits import Limits
 from kernelyard.tuner.plan import plan
 from kernelyard.tuner.progress import Listener, Tracker, nobody
@@ -31,6 +33,9 @@ def tune(
     progress: Listener = nobody,
     command: str = "",
     limits: Limits | None = None,
+    sampler: str = samplers.DEFAULT,
+    minutes: float | None = None,
+    patience: int | None = None,
 ) -> TuneReport:
     """Tune every workload; what is already tuned, and still holds, is answered from the store.
 
@@ -39,15 +44,20 @@ def tune(
                By default a space of up to 48 is, and a larger one gets 32 trials
     force      searches anew, whatever is stored
     storage    a database URL for the trials, instead of the store's own file
+    sampler    who proposes configs where a space is not searched whole: see `kernelyard.tuner.samplers`
+    minutes    of search for each kernel and workload, at most
+    patience   trials without a gain beyond noise that end the search of a kernel on a workload
     Raises Interrupted on Ctrl-C, with every finished trial and workload kept.
     """
     if trials is not None and trials < 1:
         raise UsageError(f"{trials} trials were asked for.", do="Ask for at least 1.")
+    samplers.check(sampler)
+    ending = Ending(minutes, patience)
     everything, device = registries.current(), identity(device_type)
     for name in kernels or ():
         everything.kernel(op.name, name)
-    asked = Asked(op, everything, device, kernels, trials, force, storage, matrix, command, limits or Limits())
-    near = _stored(op) if not force else []
+    asked = Asked(op, everything, device, kernels, trials, force, storage, matrix, command, limits or Limits(), sampler, ending)
+    near = [one for one in _stored(op) if one.device_key == device.key()] if not force else []
     plans = [plan(everything, op, workload, asked.trials, kernels, near) for workload in workloads]
     reports: list[WorkloadReport | None] = [None if force else from_store(asked, one) for one in plans]
     missing = [i for i, report in enumerate(reports) if report is None]

@@ -11,7 +11,7 @@ from kernelyard.registry import registry
 from kernelyard.registry.op import Point
 from kernelyard.registry.spec import Choice, TensorSpec, Workload
 from kernelyard.store.records import Entry
-from kernelyard.tuner.plan import KernelPlan, Plan, near_configs, plan
+from kernelyard.tuner.plan import KernelPlan, Plan, near_configs, plan, tunable
 
 
 def planned(op: str, trials: int | None = None, names: list[str] | None = None, dtype: str = "float32") -> Plan:
@@ -36,6 +36,12 @@ def test_a_budget_below_the_space_leaves_it_to_tpe(toy: Path) -> None:
 
 def test_the_reference_is_not_searched(toy: Path) -> None:
     assert [kernel.name for kernel in planned("many").references] == ["toy.eager"]
+
+
+def test_an_op_of_references_alone_is_not_tunable_and_a_plugins_op_is(toy: Path) -> None:
+    everything = registry.current()
+    assert tunable(everything, everything.op("many"), "cpu") and not tunable(everything, everything.op("plain"), "cpu")
+    assert not tunable(everything, everything.op("many"), "cuda")
 
 
 def test_configs_that_constraints_forbid_are_counted(toy: Path) -> None:

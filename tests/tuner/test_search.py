@@ -6,6 +6,7 @@ import json
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,14 +19,18 @@ from kernelyard.registry.space import ConfigSpace, Constraint, Parameter
 from kernelyard.registry.spec import Config, Status, TensorSpec, Timing, Workload, config_key
 from kernelyard.tuner import studies
 from kernelyard.tuner.bench import Finished, Result
+from kernelyard.tuner.ending import Ending, Stop
 from kernelyard.tuner.plan import KernelPlan
-from kernelyard.tuner.search import sampler, search
+from kernelyard.tuner.samplers import Sampling, able, sampling
+from kernelyard.tuner.search import Ended, never, search
 
 WORKLOAD = Workload("twice", (("x", TensorSpec((8,), "float32")),), (), "cpu", (("n", 8),))
 SPACE = ConfigSpace(
     (Parameter("a", (2, 4, 8, 32), "width"), Parameter("b", (1, 2, 4, 8), "depth"), Parameter("c", (False, True), "switch")),
     (Constraint(lambda config, workload: int(config["a"]) * int(config["b"]) <= 32, "a*b must be at most 32"),),
 )
+
+TPE = sampling("tpe")
 
 
 def kernel(space: ConfigSpace) -> Kernel:
@@ -64,9 +69,11 @@ Hunt = Callable[..., list[Finished]]
 
 @pytest.fixture
 def hunt(storage: RDBStorage) -> Hunt:
-    def run(one: KernelPlan, run: Callable[[Config], Result] = measured, anew: bool = False) -> list[Finished]:
-        study = studies.open_study(storage, one.kernel, {"op": "twice", "label": "8 fp32"}, sampler(one), anew=anew)
-        return search(study, one, WORKLOAD, run, lambda config, result, resumed: None)
+    def run(
+        one: KernelPlan, run: Callable[[Config], Result] = measured, anew: bool = False, how: Sampling = TPE, stop: Stop = never
+    ) -> list[Finished]:
+        study = studies.open_study(storage, one.kernel, {"op": "twice", "label": "8 fp32"}, how.make(0), anew=anew)
+        return search(study, one, WORKLOAD, run, lambda config, result, resumed: None, how, stop).finished
 
     return run
 
@@ -88,6 +95,45 @@ def test_tpe_spends_its_budget_on_new_configs_that_keep_the_constraints(hunt: Hu
     assert len(built.configs) == 18 and len(set(keys(found))) == len(found)
     assert all(SPACE.allows(config, WORKLOAD) for config in built.configs)
     assert {one.result.status for one in found} <= {Status.OK, Status.PRUNED}
+
+
+@pytest.mark.parametrize("name", able())
+def test_every_sampler_tries_each_config_once_and_only_what_constraints_allow(name: str, hunt: Hunt) -> None:
+    built = Recorder()
+    found = hunt(plan(budget=100), built, how=sampling(name))
+    assert sorted(map(config_key, built.configs)) == sorted(config_key(config) for config in SPACE.configs(WORKLOAD))
+    assert len(set(keys(found))) == len(found)
+
+
+def test_a_parameter_coded_by_place_comes_back_with_its_value_and_type(storage: RDBStorage) -> None:
+    mixed = ConfigSpace((Parameter("a", (1, True, "x", 0.5), "kinds"), Parameter("b", (8,), "one")))
+    coding = studies.Coding(mixed, places=True)
+    configs = list(mixed.configs(WORKLOAD))
+    assert [repr(coding.decode(coding.encode(config))) for config in configs] == list(map(repr, configs))
+
+
+def test_a_search_by_places_goes_on_from_what_was_tried(hunt: Hunt) -> None:
+    by_place = replace(sampling("random"), places=True)
+    first = keys(hunt(plan(budget=5), how=by_place))
+    more = Recorder()
+    hunt(plan(budget=9), more, how=by_place)
+    assert len(more.configs) == 4 and not set(first) & set(map(config_key, more.configs))
+
+
+def test_a_limit_ends_a_search_and_is_named(storage: RDBStorage) -> None:
+    one = plan(budget=20)
+    study = studies.open_study(storage, one.kernel, {"op": "twice", "label": "8 fp32"}, TPE.make(0), anew=False)
+    ignored: Ended = lambda config, result, resumed: None  # noqa: E731
+    same = Timing(5.0, 4.0, 6.0, "device", "monotonic", 3, 30)
+    ended = search(study, one, WORKLOAD, lambda config: Result(Status.OK, timing=same), ignored, TPE, Ending(patience=3).started())
+    assert ended.stopped == "no gain beyond noise in 3 trials" and sum(f.result.status is Status.OK for f in ended.finished) == 4
+
+
+def test_a_search_that_used_its_trials_was_not_ended_early(storage: RDBStorage) -> None:
+    one = plan(budget=3)
+    study = studies.open_study(storage, one.kernel, {"op": "twice", "label": "8 fp32"}, TPE.make(0), anew=False)
+    ignored: Ended = lambda config, result, resumed: None  # noqa: E731
+    assert search(study, one, WORKLOAD, measured, ignored, TPE, lambda found: "over" if len(found) > 2 else "").stopped == ""
 
 
 def test_tpe_ends_when_a_small_space_is_used_up(hunt: Hunt) -> None:
@@ -134,8 +180,8 @@ def test_an_interrupted_trial_is_closed_and_its_config_tried_later(hunt: Hunt) -
 
 def leave_running(storage: RDBStorage, one: KernelPlan, result: Result | None) -> Config:
     """What kill -9 leaves: a trial that runs for ever, of a process that is gone, with or without its result."""
-    study = studies.open_study(storage, one.kernel, {"op": "twice", "label": "8 fp32"}, sampler(one), anew=False)
-    trial, config = studies.ask(study, studies.distributions(one.kernel.space), {"a": 2, "b": 2, "c": True})
+    study = studies.open_study(storage, one.kernel, {"op": "twice", "label": "8 fp32"}, TPE.make(0), anew=False)
+    trial, config = studies.ask(study, studies.Coding(one.kernel.space), {"a": 2, "b": 2, "c": True})
     trial.set_user_attr(studies.OWNER, {**trial.user_attrs[studies.OWNER], "started": "long ago"})
     if result is not None:
         trial.set_user_attr(studies.RESULT, {**json.loads(json.dumps(result.__dict__ | {"timing": None})), "status": str(result.status)})
@@ -160,7 +206,7 @@ def test_a_trial_that_was_written_but_not_ended_counts(hunt: Hunt, storage: RDBS
 
 def test_a_waiting_trial_left_by_a_kill_is_not_run_twice(hunt: Hunt, storage: RDBStorage) -> None:
     one = plan(whole=True)
-    study = studies.open_study(storage, one.kernel, {"op": "twice", "label": "8 fp32"}, sampler(one), anew=False)
+    study = studies.open_study(storage, one.kernel, {"op": "twice", "label": "8 fp32"}, TPE.make(0), anew=False)
     study.enqueue_trial({"a": 32, "b": 1, "c": True})
     found = keys(hunt(one))
     assert len(set(found)) == len(found) == len(one.whole or ())
@@ -169,7 +215,7 @@ def test_a_waiting_trial_left_by_a_kill_is_not_run_twice(hunt: Hunt, storage: RD
 def test_another_key_is_another_study(storage: RDBStorage) -> None:
     one = plan(whole=True)
     keys = [{"op": "twice", "label": "8 fp32", "source": source} for source in ("old", "new")]
-    old, new = (studies.open_study(storage, one.kernel, key, sampler(one), anew=False) for key in keys)
+    old, new = (studies.open_study(storage, one.kernel, key, TPE.make(0), anew=False) for key in keys)
     assert old.study_name != new.study_name
 
 
