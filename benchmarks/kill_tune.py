@@ -66,7 +66,7 @@ def main() -> int:
         _run(Path(killed), rows, None)
         _run(Path(quiet), rows, None)
         problems += _winners(_choice(Path(killed), rows), _choice(Path(quiet), rows))
-    print("\n".join(problems) or f"{asked.times} kills: no finished trial lost, the store sound, the same winner within noise")
+    print("\n".join(problems) or f"{asked.times} kills: no finished trial lost, the store sound, the same kernel won or the intervals meet")
     return 1 if problems else 0
 
 
