@@ -1,4 +1,4 @@
-"""`cache list|show`: the choices that are stored, and whether they still hold."""
+"""`cache list|show|verify`: the choices that are stored, and whether they still hold."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from kernelyard.cli.cache_verify import verify
 from kernelyard.cli.misses import misses
 from kernelyard.cli.output import config_text, emit, json_option, table
 
@@ -20,6 +21,7 @@ def cache() -> None:
 
 
 cache.add_command(misses)
+cache.add_command(verify)
 
 
 @cache.command("list", epilog="Example: kernelyard cache list --op rmsnorm")

@@ -118,7 +118,7 @@ def _asked(everything: Registry, ops: tuple[str, ...], device: str, *, every: bo
     if not every:
         if not ops and not file:
             raise UsageError(
-                "no op was named.", exists=f"There are: {', '.join(everything.ops)}.", do="Name one, or give --all or a --matrix FILE."
+                "no op was named.", exists=f"There are: {', '.join(everything.ops)}.", do="Name an OP, or give --all or a --matrix FILE."
             )
         return ops
     from kernelyard.tuner.plan import tunable

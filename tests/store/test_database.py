@@ -146,3 +146,28 @@ def test_sqlite_reads_it_without_us(path: Path) -> None:
     open_store(path).close()
     with sqlite3.connect(path) as connection:
         assert connection.execute("select count(*) from choices").fetchone() == (0,)
+
+
+def test_a_store_of_an_older_version_gets_the_missing_steps_and_keeps_its_rows(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as older:
+        older.setattr("kernelyard.store.migrations.MIGRATIONS", MIGRATIONS[:1])
+        with open_store(path) as store:
+            store.save_run(Run("run-1", "tune", "tune rmsnorm", "kernelyard tune rmsnorm", DEVICE))
+            assert "proofs" not in store.db.table_names()
+    with open_store(path) as store:
+        assert [run["id"] for run in store.runs()] == ["run-1"]
+        assert store.db.table("proofs").count == 0
+
+
+def test_a_store_that_another_process_holds_is_one_clear_line(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kernelyard.store.database.BUSY_S", 0.05)
+    hold = "import sqlite3, sys; c = sqlite3.connect(sys.argv[1]); c.execute('begin immediate'); print(flush=True); sys.stdin.read()"
+    with open_store(path) as store:
+        holder = spawn(hold, str(path), stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        assert holder.stdout is not None
+        holder.stdout.readline()
+        with pytest.raises(StoreFailed, match="Another process holds it") as caught:
+            store.save_run(Run("run-1", "tune", "tune rmsnorm", "kernelyard tune rmsnorm", DEVICE))
+        holder.communicate("")
+        assert "\n" not in str(caught.value)
+        assert store.runs() == []
