@@ -11,10 +11,10 @@ from kernelyard.cli.output import emit, json_option
 @json_option
 def verify(as_json: bool) -> int:
     """Look at every page, foreign key and choice of the store, and change nothing. Exit code 1 with what is broken."""
-    from kernelyard.registry.home import home_path
+    from kernelyard.store.files import database_path
     from kernelyard.store.soundness import problems
 
-    path, found = home_path() / "kernelyard.db", problems()
+    path, found = database_path(), problems()
     if as_json:
         emit({"store": str(path), "exists": path.is_file(), "problems": found})
     elif found:

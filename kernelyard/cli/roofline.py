@@ -75,10 +75,10 @@ def _points(op: Op, device: str, device_key: str) -> list[dict[str, Any]]:
 def _newest(op: str, workload_key: str, device_key: str) -> dict[str, float]:
     """Kernel -> device time in the last run that timed it by this version of the protocol; nothing where there is no store."""
     from kernelyard.measure.measured import PROTOCOL
-    from kernelyard.registry.home import home_path
-    from kernelyard.store.database import NAME, open_store
+    from kernelyard.store.database import open_store
+    from kernelyard.store.files import database_path
 
-    path = home_path() / NAME
+    path = database_path()
     if not path.is_file():
         return {}
     columns = "select kernel, run_id, min(median_us) as us, max(id) as last from measurements"

@@ -10,9 +10,8 @@ import sys
 from contextlib import closing
 from pathlib import Path
 
-from kernelyard.registry.home import home_path
 from kernelyard.registry.spec import Choice
-from kernelyard.store.files import failures
+from kernelyard.store.files import database_path, failures
 from kernelyard.store.migrations import TABLE, refuse_newer
 from kernelyard.store.records import CHOICE_COLUMNS, Entry, entry_of, tolerant_text
 
@@ -32,7 +31,7 @@ def find(op: str, workload_key: str, device_key: str, mode: str = "device", path
 
 def entry(op: str, workload_key: str, device_key: str, mode: str = "device", path: Path | None = None) -> Entry | None:
     """What `find` finds, with its evidence."""
-    path = path or home_path() / "kernelyard.db"
+    path = path or database_path()
     if not path.is_file():
         return None
     try:
@@ -49,7 +48,7 @@ def entry(op: str, workload_key: str, device_key: str, mode: str = "device", pat
 
 def listed(op: str | None = None, path: Path | None = None) -> list[Entry]:
     """Every stored choice, or those of one op, damaged ones with their problem; none where there is no store yet."""
-    path = path or home_path() / "kernelyard.db"
+    path = path or database_path()
     if not path.is_file():
         return []
     with failures(path), closing(connect_read_only(path)) as connection:

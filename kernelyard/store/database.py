@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING, Any
 from kernelyard.registry.home import home
 from kernelyard.registry.spec import Choice, Workload
 from kernelyard.store import choices
-from kernelyard.store.files import BUSY_S, damage, failures, file_lock, make_folder, set_aside
+from kernelyard.store.files import BUSY_S, NAME, damage, failures, file_lock, make_folder, set_aside
 from kernelyard.store.records import Entry, Measurement, Run, choice_row, measurement_row, run_row, tolerant_text
 
 if TYPE_CHECKING:
     from sqlite_utils import Database
 
-NAME = "kernelyard.db"
 
 
 class Store:

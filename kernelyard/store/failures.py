@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from kernelyard.errors import StoreFailed, UnknownName
-from kernelyard.registry.home import home_path
 from kernelyard.registry.spec import Config, config_key, digest
 from kernelyard.store.choices import connect_read_only
-from kernelyard.store.database import NAME, open_store
+from kernelyard.store.database import open_store
+from kernelyard.store.files import database_path
 from kernelyard.store.files import failures as store_failures
 from kernelyard.store.records import now
 
@@ -56,7 +56,7 @@ def save(found: Sequence[Failure], path: Path | None = None) -> None:
 
 def find(id: str, path: Path | None = None) -> Failure:
     """The failure of this id, or of the only id that begins so; raises UnknownName, StoreFailed."""
-    path = path or home_path() / NAME
+    path = path or database_path()
     rows = _rows(path, id)
     if len(rows) != 1:
         recent = [row[0] for row in (rows or _rows(path, ""))]

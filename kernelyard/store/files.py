@@ -10,11 +10,18 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from kernelyard.errors import StoreFailed
+from kernelyard.registry.home import home_path
 
+NAME = "kernelyard.db"
 BUSY_S = 30.0
 """How long a writer waits for another; a commit here takes milliseconds, so 30 s means a stuck process."""
 
 WRITABLE = "Set KERNELYARD_HOME to a folder you can write."
+
+
+def database_path() -> Path:
+    """Where the database of this home is or would be; makes nothing."""
+    return home_path() / NAME
 
 
 def make_folder(folder: Path) -> None:

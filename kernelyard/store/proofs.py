@@ -9,11 +9,10 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
-from kernelyard.registry.home import home_path
 from kernelyard.registry.spec import DeclarationError, Determinism, Proof
 from kernelyard.store.choices import connect_read_only, warn_once
-from kernelyard.store.database import NAME, open_store
-from kernelyard.store.files import failures
+from kernelyard.store.database import open_store
+from kernelyard.store.files import database_path, failures
 from kernelyard.store.records import dump, mapping, now
 
 KEY = ("op", "kernel", "device_key")
@@ -33,7 +32,7 @@ def save(proof: Proof, path: Path | None = None) -> None:
 
 def find(op: str, kernel: str, device_key: str, path: Path | None = None) -> Proof | None:
     """The proof stored for a kernel on a kind of device; None where there is none, or none that can be read."""
-    path = path or home_path() / NAME
+    path = path or database_path()
     if not path.is_file():
         return None
     sql = f"select {', '.join(COLUMNS)} from proofs where {' and '.join(f'{name} = ?' for name in KEY)}"

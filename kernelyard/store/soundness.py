@@ -6,14 +6,13 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
-from kernelyard.registry.home import home_path
 from kernelyard.store.choices import connect_read_only, listed
-from kernelyard.store.files import failures, is_corruption
+from kernelyard.store.files import database_path, failures, is_corruption
 
 
 def problems(path: Path | None = None) -> list[str]:
     """What is broken, a sentence each; none where all is sound or there is no store yet. Raises StoreFailed where it can't be looked at."""
-    path = path or home_path() / "kernelyard.db"
+    path = path or database_path()
     if not path.is_file():
         return []
     with failures(path):

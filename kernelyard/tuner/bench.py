@@ -50,6 +50,11 @@ class Finished:
     config: Config
     result: Result
 
+    @property
+    def tried(self) -> bool:
+        """Whether it took a trial: what constraints forbid takes none."""
+        return self.result.status is not Status.PRUNED
+
 
 @dataclass(frozen=True)
 class Times:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kernelyard.errors import UsageError
-from kernelyard.registry.spec import Status, Timing
+from kernelyard.registry.spec import Timing
 
 if TYPE_CHECKING:
     from kernelyard.tuner.bench import Finished
@@ -57,5 +57,5 @@ def without_gain(finished: Sequence[Finished]) -> int:
         if timing is not None and (best is None or timing.median_us < best.low_us):
             best, since = timing, 0
         else:
-            since += one.result.status is not Status.PRUNED
+            since += one.tried
     return since

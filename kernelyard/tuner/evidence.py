@@ -60,7 +60,7 @@ def searches(plan: Plan, found: Mapping[str, Searched], sampler: str) -> dict[st
     rows = {}
     for one in plan.searches:
         stopped = found[one.kernel.name].stopped
-        tried = sum(trial.result.status is not Status.PRUNED for trial in found[one.kernel.name].finished)
+        tried = sum(trial.tried for trial in found[one.kernel.name].finished)
         row = {"digest": one.digest, "budget": tried if stopped else one.budget, "whole": one.whole is not None and not stopped}
         rows[one.kernel.name] = {**row, "sampler": "whole" if one.whole is not None else sampler, "stopped": stopped}
     return rows

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import optuna
 
-from kernelyard.registry.spec import Config, Status, config_key
+from kernelyard.registry.spec import Config, config_key
 from kernelyard.tuner.bench import Finished, Result
 from kernelyard.tuner.plan import KernelPlan, distance
 from kernelyard.tuner.samplers import Sampling
@@ -91,4 +91,4 @@ def trials_needed(space: Recorded, how: Sampling, seed: int, first: Sequence[Con
         return "arrived" if any(median_us(one) <= goal for one in finished[-1:]) else ""
 
     found = search(study, plan, space.workload, run, lambda config, result, resumed: None, how, arrived, seed)
-    return sum(one.result.status is not Status.PRUNED for one in found.finished)
+    return sum(one.tried for one in found.finished)

@@ -54,7 +54,7 @@ def search(
     for one in finished:
         ended(one.config, one.result, True)
     hunt = _Hunt(study, plan, workload, coding, {config_key(one.config) for one in finished}, ended)
-    spent = sum(one.result.status is not Status.PRUNED for one in finished)
+    spent = sum(one.tried for one in finished)
     trials = islice(hunt.trials(random.Random(seed), how.walks), max(plan.budget - spent, 0))
     stopped = ""
     while not (stopped := stop(finished)) and (asked := next(trials, None)) is not None:
@@ -68,7 +68,7 @@ def search(
         hunt.tried.add(config_key(config))
         finished.append(Finished(config, result))
         ended(config, result, False)
-    complete = sum(one.result.status is not Status.PRUNED for one in finished) >= plan.budget
+    complete = sum(one.tried for one in finished) >= plan.budget
     return Searched([*finished, *hunt.pruned], "" if complete else stopped)
 
 
