@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from kernelyard.registry import choices, misses, proofs
+from kernelyard.registry import choices, misses, proofs, rules
 
 if TYPE_CHECKING:
     from kernelyard import ops as ops
@@ -27,6 +27,7 @@ __version__ = "0.1.0"
 __all__ = ["capture", "explain", "ops", "profile_ops", "selections", "use"]
 
 choices.connect("kernelyard.store.choices:find")
+rules.connect("kernelyard.store.rules:find")
 proofs.connect("kernelyard.store.proofs:find")
 misses.connect("kernelyard.store.misses:keep")
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from kernelyard.cli import bucket
 from kernelyard.cli.cache_verify import verify
 from kernelyard.cli.misses import misses
 from kernelyard.cli.output import config_text, emit, json_option, table
@@ -52,14 +53,16 @@ def cache_show(op: str, as_json: bool) -> int:
     if not entries:
         raise UnknownName("tuned op", op, {entry.op for entry in _entries(None)})
     rows = [{**_row(entry), "created_at": entry.created_at, "evidence": dict(entry.evidence)} for entry in entries]
+    rules = bucket.lines(op)
     if as_json:
-        emit({"op": op, "choices": rows})
+        emit({"op": op, "choices": rows, "rules": rules})
         return 0
     for row in rows:
         print(f"{row['workload']} on {row['device_key']} ({row['mode']} time): {row['stale'] or 'valid'}")
         print(f"  run {row['run_id']} of {row['created_at']}")
         print(f"  {row['kernel']} ({config_text(row['config'])}): {row['reason']}")
         print("  evidence: " + json.dumps(row["evidence"], sort_keys=True, default=str))
+    bucket.show_stored(rules)
     return 0
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from kernelyard.cli.bucket import Percent, check_shapes, find_rule, refuse_alone, show_bucket
 from kernelyard.cli.output import (
     Seconds,
     command_line,
@@ -47,6 +48,9 @@ INSTEAD = "Tune the performance matrix, then run kernelyard bench {} --matrix he
 @click.option("--minutes", type=Seconds(min=0, min_open=True), help="Minutes of search for each kernel and workload, at most.")
 @click.option("--patience", type=click.IntRange(min=1), help="End a kernel's search after so many trials without a gain beyond noise.")
 @click.option("--sampler", default="tpe", show_default=True, help="tpe, gp, cmaes, random, grid, or hub:package/name of OptunaHub.")
+@click.option("--bucket", type=Percent(), is_flag=False, flag_value="5%", metavar="[X%]", help="Then find the fewest pairs of kernel and "
+              "config within X% (5%) of each workload's best, and keep a rule for other shapes.")  # fmt: skip
+@click.option("--held-out", is_flag=True, help="With --bucket: what its rule loses on the op's held_out matrix.")
 @click.option("--force", is_flag=True, help="Measure anew, whatever is stored.")
 @click.option("--storage", metavar="URL", help="Database of the trials, instead of the store's own file.")
 @save_option
@@ -63,6 +67,8 @@ def tune(
     minutes: float | None,
     patience: int | None,
     sampler: str,
+    bucket: float | None,
+    held_out: bool,
     force: bool,
     storage: str | None,
     save: str | None,
@@ -76,22 +82,29 @@ def tune(
 
     Every config is built, checked and timed in a process of its own; the best are timed once more against plain and compiled
     torch. What is tuned already is answered from the store; an interrupted run goes on where it was. Of --trials, --minutes and
-    --patience the first that is reached ends a search. Exit code 1 when on some workload no config was right.
+    --patience the first that is reached ends a search. Exit code 1 when on some workload no config was right, or when a bucket's rule
+    was slower than what serves without one.
     """
     from kernelyard.cli.tune_order import ordered
     from kernelyard.cli.workloads import is_file, matrices
     from kernelyard.registry import registry
-    from kernelyard.registry.machine import check_device
+    from kernelyard.registry.machine import check_device, identity
     from kernelyard.tuner import samplers
+    from kernelyard.tuner.answers import Asked
+    from kernelyard.tuner.ending import Ending
+    from kernelyard.tuner.limits import Limits
     from kernelyard.tuner.tune import tune as run
 
     samplers.check(sampler)
+    refuse_alone(bucket, held_out)
     device, everything = check_device(device), registry.current()
     ops = _asked(everything, ops, device, every=every, own_sizes=bool(shapes or kernels), file=is_file(matrix))
     chosen = matrices(everything, ops, device=device, matrix=matrix, shapes=shapes, dtype=dtype, default="performance")
     if any(frozen.held_out for frozen in chosen):
         raise UsageError(f"matrix {chosen[0].name} is held out: what is tuned on it can't be shown on it.", do=INSTEAD.format(chosen[0].op))
-    show, reports = _Progress(), []
+    if bucket is not None:
+        check_shapes([(everything.op(frozen.op), frozen) for frozen in chosen], device, held_out=held_out)
+    show, reports, buckets = _Progress(), [], []
     in_order, by = ordered(everything, chosen, device)
     if by:
         say(f"most first, by {by}: {', '.join(frozen.op for frozen, _ in in_order)}")
@@ -102,11 +115,19 @@ def tune(
         show.end()
         if not as_json:
             _show(reports[-1])
+        if bucket is not None:
+            asked = Asked(op, everything, identity(device), kernels or None, trials, force, storage, frozen, command_line(), Limits(),
+                          sampler, Ending(minutes, patience))  # fmt: skip
+            buckets.append(find_rule(asked, reports[-1], bucket, held_out=held_out))
+            if not as_json:
+                show_bucket(buckets[-1])
     if save:
         say(f"saved {_save(save, reports)}")
     if as_json:
-        emit(reports[0].to_json() if len(reports) == 1 else {"runs": [report.to_json() for report in reports]})
-    return 1 if any(report.all_failed for report in reports) else 0
+        found = [report.to_json() for report in reports]
+        found = [one | {"bucket": made.to_json()} for one, made in zip(found, buckets, strict=True)] if buckets else found
+        emit(found[0] if len(found) == 1 else {"runs": found})
+    return 1 if any(report.all_failed for report in reports) or not all(made.kept for made in buckets) else 0
 
 
 def _asked(everything: Registry, ops: tuple[str, ...], device: str, *, every: bool, own_sizes: bool, file: bool) -> tuple[str, ...]:

@@ -1,8 +1,8 @@
 """Selection: which kernel serves a workload, with which config, why, and why not the others; then its build.
 
-Order: pinned by the caller (see `pins`) -> the stored choice -> declared priority, each kernel followed by its declared
-fallbacks -> the op's fallback. A kernel of negative priority serves only when pinned or chosen. The operator that people
-call, which selects once for each signature and then runs what was bound, is in `operator`.
+Order: pinned by the caller (see `pins`) -> the stored choice -> a bucket's rule, for shapes between measured ones -> declared
+priority, each kernel followed by its declared fallbacks -> the op's fallback. A kernel of negative priority serves only when pinned
+or chosen. The operator that people call, which selects once for each signature and then runs what was bound, is in `operator`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from kernelyard.errors import BuildFailed, Unsupported
-from kernelyard.registry import choices, misses, pins, proofs, registry, selections
+from kernelyard.registry import choices, misses, pins, proofs, registry, rules, selections
 from kernelyard.registry.backend import Executable
 from kernelyard.registry.kernel import Kernel
 from kernelyard.registry.op import Op
@@ -34,7 +34,8 @@ class Rejected:
 class Selection:
     """What dispatch picked for a workload, why, and why not the others that came before it.
 
-    `missed` says why no stored choice serves; None where one does, where the caller pinned a kernel, and without a store.
+    `missed` says why no stored choice serves; None where one does, where the caller pinned a kernel, and without a store. `by_rule`: a
+    bucket's rule picked it, which is no miss unless a choice of the very workload is stale.
     """
 
     op: str
@@ -44,6 +45,7 @@ class Selection:
     reason: str
     rejected: tuple[Rejected, ...] = ()
     missed: Missed | None = None
+    by_rule: bool = False
 
     def __str__(self) -> str:
         config = " ".join(f"{name}={value}" for name, value in self.config.items())
@@ -96,6 +98,7 @@ def _candidates(op: Op, workload: Workload, table: Registry, pins: Pins, rejecte
         return
     yield from _chosen(op, workload, table, pins, rejected)
     unused = bool(rejected)  # a stored choice, passed over with its reason
+    yield from _ruled(op, workload, table, pins, rejected, Missed.STALE if unused else None)
     for kernel in _by_priority(op, workload, table):
         answer, config = _fit(table, kernel, workload, pins)
         if answer and (failure := _failed.get(_build_key(workload, kernel, config))):
@@ -132,6 +135,28 @@ def _chosen(op: Op, workload: Workload, table: Registry, pins: Pins, rejected: l
             yield Selection(op.name, workload, kernel, chosen.config, reason, tuple(rejected))
             return
     rejected.append(Rejected(chosen.kernel, f"stored choice, {answer.reason}"))
+
+
+def _ruled(
+    op: Op, workload: Workload, table: Registry, pins: Pins, rejected: list[Rejected], missed: Missed | None
+) -> Iterator[Selection]:
+    """The pairs of a bucket's rule that holds and covers this workload, nearest first; one that can't run here is passed over."""
+    rule = rules.find(workload)
+    if rule is None:
+        return
+    answer = rules.holds(rule, op, table) and rule.covers(workload)
+    if not answer:
+        rejected.append(Rejected(rule.name, answer.reason))
+        return
+    for step in rule.steps(workload):
+        kernel, config = table.kernel(op.name, step.pair.kernel), step.pair.config
+        answer, _ = _fit(table, kernel, workload, pins, config, tried_here=False)
+        if answer and (failure := _failed.get(_build_key(workload, kernel, config))):
+            answer = no(f"does not build: {failure}")
+        if answer:
+            yield Selection(op.name, workload, kernel, config, step.reason, tuple(rejected), missed, by_rule=True)
+        else:
+            rejected.append(Rejected(kernel.name, f"{rule.name}, {answer.reason}"))
 
 
 def _pinned(op: Op, workload: Workload, table: Registry, pins: Pins, name: str) -> Selection:
@@ -171,15 +196,18 @@ def _serves(chosen: Choice, op: Op, workload: Workload, table: Registry, pins: P
     return answer and choices.holds(chosen, op, table)
 
 
-def _fit(table: Registry, kernel: Kernel, workload: Workload, pins: Pins, config: Config | None = None) -> tuple[Answer, Config]:
-    """Whether a kernel can serve, and with which config: the given one, else its author's.
+def _fit(
+    table: Registry, kernel: Kernel, workload: Workload, pins: Pins, config: Config | None = None, *, tried_here: bool = True
+) -> tuple[Answer, Config]:
+    """Whether a kernel can serve, and with which config: the given one, else its author's. `tried_here`: a given one had its trial
+    on this very workload.
 
     Predicates, constraints and probes are the plugin's code; one that raises is a no, and takes no other kernel down.
     """
     try:
         answer = table.can_run(kernel, workload.device) and kernel.support.fits(workload)
         if answer and pins.deterministic:
-            answer = _deterministic(table, kernel, workload, tuned=config is not None)
+            answer = _deterministic(table, kernel, workload, tuned=config is not None and tried_here)
         if not answer:
             return answer, kernel.space.default_for(workload) if answer.timed else {}
         config = kernel.space.default_for(workload) if config is None else config

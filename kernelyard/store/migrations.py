@@ -106,3 +106,18 @@ def m002_checks(db: Database) -> None:
         pk="id",
         not_null={"op", "kernel", "config", "point", "edge", "seed", "device", "status", "reason"},
     ).create_index(["op", "kernel"])  # fmt: skip
+
+
+@migration
+def m003_rules(db: Database) -> None:
+    """Rules of buckets: which of a few kernels with configs serves a shape that was not tuned."""
+    db.create_table(
+        "rules",
+        {
+            "id": int, "op": str, "device_key": str, "mode": str, "percent": float, "matrix_name": str, "matrix_hash": str, "pairs": str,
+            "measured": str, "run_id": str, "evidence": str, "created_at": str,
+        },
+        pk="id",
+        not_null={"op", "device_key", "mode", "percent", "pairs", "measured", "evidence"},
+        foreign_keys=[("run_id", "runs", "id")],
+    ).create_index(["op", "device_key", "mode"], unique=True)  # fmt: skip

@@ -99,16 +99,16 @@ def _median(one: Finished) -> float:
 def play(bench: Bench, op: Op, finalists: Sequence[Finalist], limits: Limits) -> Outcome:
     """Prepare every finalist, time those that are right, decide. Where only noise decides, time once more for longer."""
     results = {f.item.id: bench.prepare(f.item) if f.choosable else NOT_CHECKED for f in finalists}
-    device = _times(bench, finalists, results, limits.finals, limits)
+    device = interleaved(bench, finalists, results, limits.finals, limits)
     outcome = _decide(op, finalists, results, device)
     if device is not None and _is_close(op, outcome):
-        longer = _times(bench, finalists, results, limits.again, limits)
+        longer = interleaved(bench, finalists, results, limits.again, limits)
         outcome = _decide(op, finalists, results, longer or device)
-    call = _times(bench, finalists, results, limits.call, limits, mode="call")
+    call = interleaved(bench, finalists, results, limits.call, limits, mode="call")
     return replace(outcome, call=call)
 
 
-def _times(
+def interleaved(
     bench: Bench, finalists: Sequence[Finalist], results: dict[str, Result], options: Options, limits: Limits, mode: str = "device"
 ) -> Times | None:
     """All that are right, interleaved. If that fails, each alone first, to find and drop those that break it."""

@@ -11,6 +11,7 @@ from kernelyard.errors import KernelyardError, UnknownName, Unsupported
 from kernelyard.registry.kernel import Kernel
 from kernelyard.registry.op import Op
 from kernelyard.registry.registry import Registry
+from kernelyard.registry.rule import distance
 from kernelyard.registry.spec import Answer, Config, Workload, config_key, digest, no
 from kernelyard.store.records import Entry
 from kernelyard.tuner.limits import TRIALS, WHOLE
@@ -139,13 +140,3 @@ def near_configs(kernel: Kernel, workload: Workload, stored: Sequence[Entry]) ->
     ]
     near = sorted((pair for pair in choices if math.isfinite(pair[0])), key=lambda pair: pair[0])
     return [config for _, config in near[:NEAR]]
-
-
-def distance(a: Mapping[str, Sequence[int]], b: Mapping[str, Sequence[int]]) -> float:
-    """Doublings between two sets of shapes, summed over every size; infinite where they don't compare.
-
-    Doublings and not differences: tiles and threads are chosen by factors, so 512 to 1024 rows is as far as 16384 to 32768.
-    """
-    if {name: len(shape) for name, shape in a.items()} != {name: len(shape) for name, shape in b.items()}:
-        return math.inf
-    return sum(abs(math.log2((x + 1) / (y + 1))) for name in a for x, y in zip(a[name], b[name], strict=True))

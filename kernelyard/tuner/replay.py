@@ -8,9 +8,10 @@ from dataclasses import dataclass
 
 import optuna
 
+from kernelyard.registry.rule import distance
 from kernelyard.registry.spec import Config, config_key
 from kernelyard.tuner.bench import Finished, Result
-from kernelyard.tuner.plan import KernelPlan, distance
+from kernelyard.tuner.plan import KernelPlan
 from kernelyard.tuner.samplers import Sampling
 from kernelyard.tuner.search import search
 from kernelyard.tuner.spaces import Recorded, median_us

@@ -78,7 +78,7 @@ class Session:
             tracker.ended(name, config, result.status, time_us, resumed=resumed)
 
         with studies.failures(self.asked.storage or str(self.store.path)):
-            study = studies.open_study(self.trials, search.kernel, self._key(search, plan), self.sampling.make(0), anew=self.asked.force)
+            study = studies.open_study(self.trials, search.kernel, self.key(search, plan), self.sampling.make(0), anew=self.asked.force)
             return searching.search(study, search, plan.workload, run, ended, self.sampling, self.asked.ending.started())
 
     def _refuse_a_full_disk(self) -> None:
@@ -88,7 +88,7 @@ class Session:
             here = self.store.path.parent
             raise StoreFailed(f"{here} is full: {free >> 10} KiB are left.", do="Free some space; the same command goes on from here.")
 
-    def _key(self, search: KernelPlan, plan: Plan) -> dict[str, Any]:
+    def key(self, search: KernelPlan, plan: Plan) -> dict[str, Any]:
         """All that a trial's time depends on, and how its config is written: Optuna wants one way in a study."""
         op, kernel = self.asked.op, search.kernel
         coding = {"coding": "places"} if self.sampling.places else {}

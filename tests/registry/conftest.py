@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from kernelyard.registry import choices, proofs, registry
+from kernelyard.registry import choices, proofs, registry, rules
 from kernelyard.registry.backend import Backend
 from kernelyard.registry.kernel import Kernel
 from kernelyard.registry.machine import identity
@@ -21,6 +21,7 @@ from tests.registry import fakes
 def install(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Registry]]:
     """`install(*kernels, op=..., backends=...)` makes these the registry, with no stored choices and no proofs."""
     monkeypatch.setattr(choices, "_source", None)
+    monkeypatch.setattr(rules, "_source", None)
     monkeypatch.setattr(proofs, "_source", None)
 
     def put(*kernels: Kernel, op: Op = fakes.SCALE, backends: tuple[Backend, ...] = (fakes.make_backend(),)) -> Registry:

@@ -111,7 +111,7 @@ def _op(name: str) -> Op:
 WORK = Parameter("work", (1, 2, 3, 5, 8, 13), "how slow")
 plugin = Plugin(
     name="toy",
-    ops=(_op("twice"), _op("hopeless"), _op("many"), _op("plain"), _op("idle")),
+    ops=(_op("twice"), _op("hopeless"), _op("many"), _op("plain"), _op("idle"), _op("sized")),
     backends=(Backend("toy", "a toy", ("cpu",), "toy_plugin:probe", "toy_plugin:builder"),),
     kernels=(
         _kernel("toy.eager"),
@@ -131,6 +131,8 @@ plugin = Plugin(
         _kernel("toy.eager", "many"),
         _kernel("toy.tuned", "many", space=ConfigSpace((WORK,), default=lambda w: {"work": 3}, hints=lambda w: ({"work": 5},))),
         _kernel("toy.eager", "plain"),
+        _kernel("toy.eager", "sized"),
+        _kernel("toy.tuned", "sized", space=ConfigSpace((Parameter("work", (20, 5, 1), "the default is slow"),))),
         _kernel("toy.eager", "idle"),
         _kernel("toy.tuned", "idle", space=ConfigSpace((_behaviours("idle"),))),
     ),

@@ -1,0 +1,163 @@
+"""What `tune --bucket` asks and prints, and how `cache show` tells of a stored rule."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from kernelyard.cli.output import config_text, say, table
+from kernelyard.errors import Interrupted, UsageError
+
+if TYPE_CHECKING:
+    from kernelyard.registry.op import Matrix, Op
+    from kernelyard.tuner.answers import Asked
+    from kernelyard.tuner.bucket import Bucket
+    from kernelyard.tuner.report import TuneReport
+
+
+class Percent(click.ParamType[float]):
+    """`5`, `5%` or `2.5%`: above 0, up to 100."""
+
+    name = "percentage"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """The number, or a usage error."""
+        try:
+            number = float(str(value).removesuffix("%"))
+        except ValueError:
+            number = math.nan
+        if not 0 < number <= 100:
+            self.fail(f"'{value}' is no percentage above 0 and up to 100, such as 5%.", param, ctx)
+        return number
+
+
+def refuse_alone(percent: float | None, held_out: bool) -> None:
+    """--held-out without --bucket has no rule to show the loss of."""
+    if held_out and percent is None:
+        raise UsageError("--held-out shows what a bucket's rule loses.", do="Add --bucket, or run kernelyard bench OP --matrix held_out.")
+
+
+def check_shapes(matrices: Sequence[tuple[Op, Matrix]], device: str, *, held_out: bool) -> None:
+    """Before anything is measured: two workloads of an op must differ in sizes alone, or a rule has nothing to lie between."""
+    from kernelyard.registry.rule import form
+
+    for op, frozen in matrices:
+        if held_out:
+            op.matrix("held_out", device)
+        forms = [form(op.workload(point, device)) for point in dict.fromkeys(frozen.points)]
+        if len(forms) == len(set(forms)):
+            told = f"{len(forms)} workload{'s' * (len(forms) != 1)} of {len(set(forms))} dtypes, layouts or arguments"
+            raise UsageError(f"--bucket needs two workloads of {op.name} that differ in sizes alone.", exists=f"There are {told}.",
+                             do="Give a matrix, or --shape twice.")  # fmt: skip
+
+
+def find_rule(asked: Asked, report: TuneReport, percent: float, *, held_out: bool) -> Bucket:
+    """Make the rule of a tuned matrix, or take the stored one; with `held_out`, measure what it loses on the op's matrix of that name."""
+    from kernelyard.tuner import bucket as buckets
+
+    device = asked.device.type
+    unseen = [asked.op.workload(point, device) for point in asked.op.matrix("held_out", device).points] if held_out else []
+    found = buckets.from_store(asked, report, percent)
+    if found is not None and ("held_out" in found.evidence or not unseen):
+        return found
+    from kernelyard.tuner import held_out as losses
+    from kernelyard.tuner.session import opened
+
+    try:
+        with opened(asked) as session:
+            made = found or buckets.make(session, report, percent, say)
+            return losses.held_out(session, made, unseen, say) if unseen and made.kept else made
+    except KeyboardInterrupt:
+        again = "The same command makes the rule from it."
+        raise Interrupted(f"the bucket of {asked.op.name} was stopped.", exists="What was tuned is kept.", do=again) from None
+
+
+def show_bucket(bucket: Bucket) -> None:
+    """The portfolio, what it loses where it was made, left out and held out, and whether it is kept."""
+    evidence, rule = bucket.evidence, bucket.rule
+    fewest = "the fewest" if evidence["exact"] else "few (greedy: too many sets to try all)"
+    kept = len(rule.pairs)
+    title = f"{rule.op}: {kept} pair{'s' * (kept > 1)} within {rule.percent:g}% of the best on each workload, {fewest}, run {rule.run_id}"
+    columns = ("workload", "served by", "config", "loss >", "untuned loss >")
+    table(title + (" (from the store)" if bucket.from_cache else ""), columns, [_cells(row) for row in evidence["workloads"]])
+    print(f"each workload left out in turn: {_summary(evidence['left_out'])}")
+    if not bucket.kept:
+        print("The rule is slower there than what serves untuned: it is not kept, and shapes that were not tuned are served as before.")
+    if "held_out" in evidence:
+        table("held out: what serves against a quick tune of the shape", columns, [_cells(row) for row in evidence["held_out"]])
+        for row in evidence["held_out"]:
+            print(f"{row['workload']}: {row['reason']}")
+        print(f"held out: {_summary([row for row in evidence['held_out'] if row['by_rule']])}")
+
+
+def lines(op: str) -> list[dict[str, Any]]:
+    """The stored rules of an op as JSON; `stale` is empty where a rule may be used here and now."""
+    from kernelyard.store import rules
+
+    return [
+        {
+            "device_key": entry.device_key, "created_at": entry.created_at, "stale": _stale(entry.rule, entry.problem),
+            "percent": entry.rule.percent if entry.rule else None, "matrix": entry.rule.matrix_name if entry.rule else "",
+            "run_id": entry.rule.run_id if entry.rule else "",
+            "pairs": [{"kernel": p.kernel, "config": dict(p.config)} for p in entry.rule.pairs] if entry.rule else [],
+            "measured": [
+                {"workload": one.label, "pair": one.pair, "loss": one.loss} for one in (entry.rule.measured if entry.rule else ())
+            ],
+            "evidence": dict(entry.evidence),
+        }
+        for entry in rules.listed(op)
+    ]  # fmt: skip
+
+
+def show_stored(rules: Sequence[Mapping[str, Any]]) -> None:
+    """The stored rules for people."""
+    for rule in rules:
+        print(f"rule of bucket {rule['percent'] or 0:g}% on {rule['device_key']}: {rule['stale'] or 'valid'}")
+        print(f"  run {rule['run_id']} of {rule['created_at']}, matrix {rule['matrix']}")
+        for place, pair in enumerate(rule["pairs"]):
+            served = [f"{one['workload']} (+{100 * one['loss']:.1f}%)" for one in rule["measured"] if one["pair"] == place]
+            print(f"  {pair['kernel']} ({config_text(pair['config'])}): near {', '.join(served)}")
+        if rule["evidence"]:
+            print(f"  each workload left out in turn: {_summary(rule['evidence'].get('left_out', []))}")
+        if "held_out" in rule["evidence"]:
+            print(f"  held out: {_summary([row for row in rule['evidence']['held_out'] if row['by_rule']])}")
+
+
+def _stale(rule: Any, problem: str) -> str:
+    from kernelyard.registry import registry, rules
+    from kernelyard.registry.machine import cuda_ready, identity
+
+    everything = registry.current()
+    if rule is None:
+        return f"unreadable: {problem}"
+    if rule.op not in everything.ops:
+        return f"stale: op {rule.op} is not installed any more"
+    if rule.device_key not in {identity(device).key() for device in (("cpu", "cuda") if cuda_ready() else ("cpu",))}:
+        return "of another device or driver"
+    return rules.holds(rule, everything.op(rule.op), everything).reason
+
+
+def _cells(row: Mapping[str, Any]) -> tuple[object, ...]:
+    served = row["served_by"]
+    return row["workload"], served["kernel"], config_text(served["config"]), _percent(row["loss"]), _percent(row["untuned_loss"])
+
+
+def _percent(loss: float | None) -> str:
+    return "n/a" if loss is None else f"{100 * loss:.1f}%"
+
+
+def _summary(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Geometric mean and worst of what the rule loses, and of what serves untuned."""
+    both = [(row["loss"], row["untuned_loss"]) for row in rows if row["loss"] is not None and row["untuned_loss"] is not None]
+    if not both:
+        return "no workload that the rule speaks for"
+    mine, without = zip(*both, strict=True)
+    return f"the rule loses {_mean(mine)}, untuned kernels {_mean(without)} ({len(both)} workload{'s' * (len(both) > 1)})"
+
+
+def _mean(losses: Sequence[float]) -> str:
+    mean = math.expm1(sum(map(math.log1p, losses)) / len(losses))
+    return f"{100 * mean:.1f}% in the mean, {100 * max(losses):.1f}% at worst"
