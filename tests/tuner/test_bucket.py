@@ -23,9 +23,10 @@ from kernelyard.tuner.answers import Asked
 from kernelyard.tuner.bucket import Bucket, is_worth
 from kernelyard.tuner.held_out import held_out
 from kernelyard.tuner.report import TuneReport
-from kernelyard.tuner.session import opened
+from kernelyard.tuner.session import Session, opened
 from kernelyard.tuner.tune import tune
 
+pytestmark = pytest.mark.timeout(300)  # the first test waits for all that the module measures
 MATRIX = Matrix("mine", "sized", (Point((5_000,), "float32"), Point((20_000,), "float32"), Point((40_000,), "float32")))
 FAST = {"work": 1}
 
@@ -56,10 +57,16 @@ def told() -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def made(report: TuneReport, told: list[str]) -> Iterator[Bucket]:
-    """A bucket of 50%: what is slower here is so by factors of 4 and more."""
+def session(report: TuneReport) -> Iterator[Session]:
+    """One worker for the module: each takes seconds to import torch."""
     with opened(asking()) as session:
-        yield buckets.make(session, report, 50, told.append)
+        yield session
+
+
+@pytest.fixture(scope="module")
+def made(session: Session, report: TuneReport, told: list[str]) -> Bucket:
+    """A bucket of 50%: what is slower here is so by factors of 4 and more."""
+    return buckets.make(session, report, 50, told.append)
 
 
 def test_one_pair_that_is_near_the_best_everywhere_is_the_portfolio(made: Bucket, told: list[str]) -> None:
@@ -97,9 +104,8 @@ def test_the_same_choices_are_answered_from_the_store_and_another_percentage_is_
     assert buckets.from_store(asking(), report, 40) is None and buckets.from_store(asking(force=True), report, 50) is None
 
 
-def test_a_held_out_shape_is_tuned_to_compare_and_leaves_no_choice(made: Bucket, report: TuneReport) -> None:
-    with opened(asking()) as session:
-        shown = held_out(session, made, [at(15_000), at(20_000), at(90_000)], lambda text: None)
+def test_a_held_out_shape_is_tuned_to_compare_and_leaves_no_choice(session: Session, made: Bucket) -> None:
+    shown = held_out(session, made, [at(15_000), at(20_000), at(90_000)], lambda text: None)
     inside, outside = shown.evidence["held_out"]  # 20000 was tuned, and so shows nothing
     assert inside["by_rule"] and inside["served_by"] == {"kernel": "toy.tuned", "config": FAST} and inside["loss"] < 0.5
     assert inside["untuned_loss"] > 1
@@ -119,10 +125,9 @@ def test_a_rule_is_worth_having_only_where_it_is_no_slower_than_what_serves_with
 
 
 def test_a_rule_that_is_slower_than_what_serves_without_takes_its_place_away(
-    made: Bucket, report: TuneReport, monkeypatch: pytest.MonkeyPatch
+    session: Session, made: Bucket, report: TuneReport, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(buckets, "leave_each_out", lambda asked, rows, percent: [{"loss": 1.0, "untuned_loss": 0.0}])
-    with opened(asking()) as session:
-        assert not buckets.make(session, report, 50, lambda text: None).kept
+    assert not buckets.make(session, report, 50, lambda text: None).kept
     assert stored.listed("sized") == [] and rules.find(at(25_000)) is None
     stored.save(made.rule, made.evidence)
