@@ -84,6 +84,9 @@ def show_bucket(bucket: Bucket) -> None:
     columns = ("workload", "served by", "config", "loss >", "untuned loss >")
     table(title + (" (from the store)" if bucket.from_cache else ""), columns, [_cells(row) for row in evidence["workloads"]])
     print(f"each workload left out in turn: {_summary(evidence['left_out'])}")
+    for row in (*evidence["workloads"], *evidence.get("held_out", ())):
+        if row["noisy"]:
+            print(f"{row['workload']}: noisy ({row['noisy']}): make it again with --force when the machine is quiet")
     if not bucket.kept:
         print("The rule is slower there than what serves untuned: it is not kept, and shapes that were not tuned are served as before.")
     if "held_out" in evidence:

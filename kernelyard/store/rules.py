@@ -50,10 +50,16 @@ def save(rule: Rule, evidence: Mapping[str, Any], path: Path | None = None) -> N
         store.db.execute(sql, list(row.values()))
 
 
-def remove(op: str, device_key: str, mode: str, path: Path | None = None) -> None:
-    """Takes a rule away that was measured to be no gain; raises StoreFailed."""
+def remove(rule: Rule, path: Path | None = None) -> None:
+    """Takes away what is stored for this op, device, mode and matrix, as it was measured to be no gain; raises StoreFailed.
+
+    A rule of another matrix stays: nothing was found out about it.
+    """
+    names = (*KEY, "matrix_hash")
     with open_store(path) as store, failures(store.path), store.db.atomic():
-        store.db.execute(f"delete from rules where {' and '.join(f'{name} = ?' for name in KEY)}", [op, device_key, mode])
+        store.db.execute(
+            f"delete from rules where {' and '.join(f'{name} = ?' for name in names)}", [getattr(rule, name) for name in names]
+        )
 
 
 def find(op: str, device_key: str, mode: str = "device", path: Path | None = None) -> Rule | None:

@@ -79,7 +79,7 @@ def make(session: Session, report: TuneReport, percent: float, say: Say) -> Buck
     if bucket.kept:
         stored.save(rule, evidence)
     else:
-        stored.remove(rule.op, rule.device_key, rule.mode)
+        stored.remove(rule)
     return bucket
 
 
@@ -151,7 +151,7 @@ def _evidence(asked: Asked, row: Row, chosen: Portfolio) -> dict[str, Any]:
         for one, timing in sorted(row.timings.items(), key=lambda item: row.ratios[item[0]])
     ]
     names = {"workload": row.workload.label(), "served_by": told(pair), "loss": _round(loss), "best": told(row.best)}
-    return {**names, "untuned_loss": _untuned_loss(asked, row), "times": times}
+    return {**names, "untuned_loss": _untuned_loss(asked, row), "noisy": row.noisy(pair), "times": times}
 
 
 def _untuned_loss(asked: Asked, row: Row) -> float | None:

@@ -13,7 +13,7 @@ import optuna
 
 from kernelyard.registry import choices
 from kernelyard.registry.dispatch import Selection, select
-from kernelyard.registry.rule import form
+from kernelyard.registry.rule import Rule, form
 from kernelyard.registry.spec import Config, Status, Workload
 from kernelyard.store import rules as stored
 from kernelyard.tuner import search as searching
@@ -49,9 +49,9 @@ def _loss(session: Session, bucket: Bucket, workload: Workload) -> dict[str, Any
     plain = pair_of(op.fallback, session.asked.registry.kernel(op.name, op.fallback).space.default_for(workload))
     row = measured(session, workload, [served, without, plain, *portfolio, *_best(session, workload)], "held_out")
     return {
-        "workload": workload.label(), "served_by": told(served), "by_rule": selection.by_rule, "reason": _reason(selection),
+        "workload": workload.label(), "served_by": told(served), "by_rule": selection.by_rule, "reason": _reason(selection, bucket.rule),
         "loss": _loss_of(row, served), "untuned_loss": _loss_of(row, without), "best": told(row.best),
-        "best_us": round(row.timings[row.best].median_us, 5),
+        "best_us": round(row.timings[row.best].median_us, 5), "noisy": row.noisy(served),
     }  # fmt: skip
 
 
@@ -60,11 +60,10 @@ def _loss_of(row: Row, pair: Pair) -> float | None:
     return round(row.loss(pair), 5) if pair in row.ratios else None
 
 
-def _reason(selection: Selection) -> str:
+def _reason(selection: Selection, rule: Rule) -> str:
     """Why that one serves; where the rule does not speak, why not."""
-    if selection.by_rule:
-        return selection.reason
-    return next((f"{one.kernel}: {one.reason}" for one in selection.rejected if "bucket" in f"{one.kernel}{one.reason}"), selection.reason)
+    told = [one for one in selection.rejected if rule.name in (one.kernel, one.reason.partition(",")[0])]
+    return selection.reason if selection.by_rule or not told else f"{told[0].kernel}: {told[0].reason}"
 
 
 def _best(session: Session, workload: Workload) -> list[Pair]:

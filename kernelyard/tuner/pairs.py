@@ -41,6 +41,10 @@ class Row:
         """By how much a pair is above the fastest, as a fraction."""
         return self.ratios[pair] - 1
 
+    def noisy(self, pair: Pair) -> str:
+        """Why a pair's time, or the one it is held against, should not be leaned on; empty where both may be."""
+        return next((self.timings[one].noisy for one in (pair, self.best) if one in self.timings and self.timings[one].noisy), "")
+
 
 def pair_of(kernel: str, config: Config) -> Pair:
     """A kernel and a config as a key."""

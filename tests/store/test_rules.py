@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -48,7 +49,9 @@ def test_a_rule_is_found_under_its_own_op_device_and_mode_alone(path: Path) -> N
 def test_without_a_store_and_after_its_removal_there_is_none(path: Path) -> None:
     assert rules.find("scale", "cpu/a", path=path) is None and rules.listed("scale", path) == [] and not path.exists()
     rules.save(RULE, {}, path)
-    rules.remove("scale", "cpu/a", "device", path)
+    rules.remove(replace(RULE, matrix_hash="of another matrix"), path)
+    assert rules.find("scale", "cpu/a", path=path) == RULE
+    rules.remove(RULE, path)
     assert rules.find("scale", "cpu/a", path=path) is None
 
 
