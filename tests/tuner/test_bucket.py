@@ -65,19 +65,19 @@ def session(report: TuneReport) -> Iterator[Session]:
 
 @pytest.fixture(scope="module")
 def made(session: Session, report: TuneReport, told: list[str]) -> Bucket:
-    """A bucket of 50%: what is slower here is so by factors of 4 and more."""
-    return buckets.make(session, report, 50, told.append)
+    """A bucket of 100%: what is slower here is so by a factor of 40 and more."""
+    return buckets.make(session, report, 100, told.append)
 
 
 def test_one_pair_that_is_near_the_best_everywhere_is_the_portfolio(made: Bucket, told: list[str]) -> None:
     assert [(pair.kernel, dict(pair.config)) for pair in made.rule.pairs] == [("toy.tuned", FAST)]
-    assert made.kept and made.evidence["exact"] and all(row["loss"] <= 0.5 for row in made.evidence["workloads"])
+    assert made.kept and made.evidence["exact"] and all(row["loss"] <= 1 for row in made.evidence["workloads"])
     assert told[0].startswith("[1/3] sized 5000 fp32:")
 
 
 def test_every_measured_workload_stands_in_the_rule_with_its_loss(made: Bucket) -> None:
     assert [one.label for one in made.rule.measured] == ["5000 fp32", "20000 fp32", "40000 fp32"]
-    assert all(0 <= one.loss <= 0.5 for one in made.rule.measured)
+    assert all(0 <= one.loss <= 1 for one in made.rule.measured)
 
 
 def test_each_workload_left_out_is_served_by_the_rule_of_the_others_and_beside_what_serves_untuned(made: Bucket) -> None:
@@ -88,7 +88,7 @@ def test_each_workload_left_out_is_served_by_the_rule_of_the_others_and_beside_w
 def test_an_unseen_shape_is_served_by_the_stored_rule_and_says_so(made: Bucket) -> None:
     selection = select(op(), at(25_000))
     assert selection.config == FAST and selection.by_rule
-    assert "rule of bucket 50% (matrix mine, run " in selection.reason and "nearest tuned workload 20000 fp32" in selection.reason
+    assert "rule of bucket 100% (matrix mine, run " in selection.reason and "nearest tuned workload 20000 fp32" in selection.reason
     assert select(op(), at(20_000)).reason.startswith("stored choice")
 
 
@@ -99,16 +99,16 @@ def test_the_times_it_was_made_of_are_stored(made: Bucket) -> None:
 
 
 def test_the_same_choices_are_answered_from_the_store_and_another_percentage_is_not(made: Bucket, report: TuneReport) -> None:
-    found = buckets.from_store(asking(), report, 50)
+    found = buckets.from_store(asking(), report, 100)
     assert found is not None and found.rule == made.rule and found.from_cache
-    assert buckets.from_store(asking(), report, 40) is None and buckets.from_store(asking(force=True), report, 50) is None
+    assert buckets.from_store(asking(), report, 40) is None and buckets.from_store(asking(force=True), report, 100) is None
 
 
 def test_a_held_out_shape_is_tuned_to_compare_and_leaves_no_choice(session: Session, made: Bucket) -> None:
     shown = held_out(session, made, [at(15_000), at(20_000), at(90_000)], lambda text: None)
     inside, outside = shown.evidence["held_out"]  # 20000 was tuned, and so shows nothing
-    assert inside["by_rule"] and inside["served_by"] == {"kernel": "toy.tuned", "config": FAST} and inside["loss"] < 0.5
-    assert inside["untuned_loss"] > 1
+    assert inside["by_rule"] and inside["served_by"] == {"kernel": "toy.tuned", "config": FAST}
+    assert 0 <= inside["loss"] < inside["untuned_loss"]
     assert not outside["by_rule"] and "n is 90000, it was measured from 5000 to 40000" in outside["reason"]
     assert stored_choices.find("sized", at(15_000).key(), identity("cpu").key()) is None
     (entry,) = stored.listed("sized")

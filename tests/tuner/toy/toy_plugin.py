@@ -132,7 +132,7 @@ plugin = Plugin(
         _kernel("toy.tuned", "many", space=ConfigSpace((WORK,), default=lambda w: {"work": 3}, hints=lambda w: ({"work": 5},))),
         _kernel("toy.eager", "plain"),
         _kernel("toy.eager", "sized"),
-        _kernel("toy.tuned", "sized", space=ConfigSpace((Parameter("work", (20, 5, 1), "the default is slow"),))),
+        _kernel("toy.tuned", "sized", space=ConfigSpace((Parameter("work", (100, 50, 1), "all but one are slow by far"),))),
         _kernel("toy.eager", "idle"),
         _kernel("toy.tuned", "idle", space=ConfigSpace((_behaviours("idle"),))),
     ),
