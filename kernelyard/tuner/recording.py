@@ -34,7 +34,8 @@ def record(
     configs = list(space.configs(workload))
     if not configs:
         raise UsageError(f"no config of {kernel.name} keeps its constraints on {workload.label()}.", do="Give another shape.")
-    items, trials = [Item(kernel.name, config, workload) for config in configs], []
+    items = [Item(kernel.name, config, workload) for config in configs]
+    trials = []
     ahead.build(items, limits, ahead.processes(len(items)))
     with Worker() as worker:
         bench = Bench(worker, limits)
