@@ -137,7 +137,7 @@ KERNELS = (
             ),
             _attention_default,
         ),
-        files=("copies.py", "order.py"), fallbacks=("triton.twoloop",), priority=9, determinism=Determinism.RUN_TO_RUN,
+        files=("copies.py", "order.py", "pairs.py"), fallbacks=("triton.twoloop",), priority=9, determinism=Determinism.RUN_TO_RUN,
         # us of it and of triton.twoloop: 477 and 742 at 4096 causal, 84 and 110 at 1024, 26.4 and 28.2 at 256, 6.8 and 4.8 at 65 (H200).
         priority_where=((Support(("cuda",), HALVES, least={"q_len": 192}), 20),),
     ),
