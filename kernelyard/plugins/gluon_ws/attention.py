@@ -10,13 +10,18 @@ Every tile has a block at least, one without a key to see too: all sides count t
 query that saw no key is 0, whatever the values are.
 
 Barriers: a pair for each place of queries, and for each stage of keys and of values; block i uses stage i mod stages, counted over all
-of a program's tiles by each side alike. `turn[w]` is arrived at by the other consumer when it has issued its products.
+of a program's tiles by each side alike. A consumer waits for `mine`, which the other one
+arrives at when it has issued its products.
 
-Scores are scaled into powers of two; the largest score of a row is the largest product times the scale, or the least where the scale is
-negative, so the scale costs no instruction of its own. 4 b h q kv d flops, half when causal; bytes: q, out, and k and v once for each
-group of heads. Bound: the tensor cores, with exponentials close behind at head_dim 64. An earlier form for lengths of whole tiles ran on
-an H200 at 648 to 664 TFLOP/s at 4096 causal and head_dim 128: `taking_turns` gained 1 to 2% there and nothing at 16384, blocks of 64 keys
-lost 10%. Where there is room the next tile's queries are on their way while this one's are in use.
+Scores are scaled into powers of two; the largest score of a row is the largest product times the scale, whose sign, where it is negative,
+the queries take, so the scale costs no instruction of its own. For sm_90 by Triton 3.6 a thread has 477 instructions for 128 keys that
+all count, at head_dim 128 (66 exponentials, 68 maxima, 66 FFMA, 68 FADD, 66 FMUL, 32 conversions, 16 wgmma), and 615 where some are
+masked; before weights were carried in pairs it was 542 and 873, and exponentials waited for the values' product.
+
+4 b h q kv d flops, half when causal; bytes: q, out, and k and v once for each group of heads. Bound: the tensor cores, with exponentials
+close behind at head_dim 64. An earlier form for lengths of whole tiles ran on an H200 at 648 to 664 TFLOP/s at 4096 causal and head_dim
+128: `taking_turns` gained 1 to 2% there and nothing at 16384, blocks of 64 keys lost 10%. Where there is room the next tile's queries are
+on their way while this one's are in use.
 
 Sources: Shah et al., "FlashAttention-3" (2024); Milakov and Gimelshein, "Online normalizer calculation for softmax" (2018).
 """
@@ -129,8 +134,9 @@ def step(
 ):  # fmt: skip
     """Scores of block number `block`, whose keys begin at `at`, beside the product of the weights and values of the one before.
 
-    Its keys were waited for by the step before, which waited for these where there are `more`: that wait, a loop, keeps the compiler
-    from waiting for the product of the values before it has exponentiated.
+    Its keys were waited for by the step before, and the next ones are here where there are `more`: that wait, a loop, keeps ptxas from
+    moving the wait for the product of the values before the exponentials. Weights are rounded after it: they go where that product's lie,
+    and ptxas lets no products overlap where such a register is written under way (its C7513).
     """
     SCORES: gl.constexpr = gl.NVMMADistributedLayout(version=[3, 0], warps_per_cta=[4, 1], instr_shape=[16, BN, 16])
     OUT: gl.constexpr = gl.NVMMADistributedLayout(version=[3, 0], warps_per_cta=[4, 1], instr_shape=[16, DIM, 16])
@@ -161,7 +167,7 @@ def step(
     parts = gl.exp2(scores * scale - base[:, None])
     total = total * shrunk + gl.sum(parts, 1)
     mbarrier.wait(k_full.index(after), ((block + 1) // STAGES) & 1, pred=more)
-    acc, parts, _ = warpgroup_mma_wait(0, deps=(summed, parts, weights))
+    acc = warpgroup_mma_wait(0, deps=(summed, weights))[0]
     mbarrier.arrive(v_empty.index(before), count=1)
     acc = acc * gl.convert_layout(shrunk, gl.SliceLayout(1, OUT))[:, None]
     return acc, paired(parts, k_blocks.dtype), now, total
@@ -169,10 +175,11 @@ def step(
 
 @gluon.jit
 def consume(
-    out_desc, lse_ptr, q_tiles, k_blocks, v_blocks, out_tiles, q_full, q_empty, k_full, k_empty, v_full, v_empty, mine, others, order, starts,
-    scale, q_heads, q_len, kv_len,
+    out_desc, lse_ptr, q_tiles, k_blocks, v_blocks, out_tiles, q_full, q_empty, k_full, k_empty, v_full, v_empty, mine, others,
+    order, starts, scale, q_heads, q_len, kv_len,
     WHO: gl.constexpr, DIM: gl.constexpr, BN: gl.constexpr, STAGES: gl.constexpr, CONSUMERS: gl.constexpr, TAKING_TURNS: gl.constexpr,
     CAUSAL: gl.constexpr, LSE: gl.constexpr, LN_2: gl.constexpr, Q_PLACES: gl.constexpr,
+    QUERIES_HELD: gl.constexpr,
 ):  # fmt: skip
     """One warpgroup: 64 queries of every tile."""
     BM: gl.constexpr = CONSUMERS * 64
@@ -197,6 +204,8 @@ def consume(
         mbarrier.wait(q_full.index(which), (count // Q_PLACES) & 1)
         if scale < 0.0:
             negated(q, OUT)
+        if QUERIES_HELD:
+            q = q.load(gl.DotOperandLayout(operand_index=0, parent=SCORES, k_width=2))
         stage = block % STAGES
         mbarrier.wait(k_full.index(stage), (block // STAGES) & 1)
         keys = k_blocks.index(stage).reshape((BN, DIM)).permute((1, 0))
@@ -252,6 +261,7 @@ def specialized_kernel(
     q_desc, k_desc, v_desc, out_desc, lse_ptr, order, starts, scale, q_heads, q_len, kv_len,
     SHARING: gl.constexpr, DIM: gl.constexpr, BN: gl.constexpr, STAGES: gl.constexpr, CONSUMERS: gl.constexpr,
     TAKING_TURNS: gl.constexpr, CAUSAL: gl.constexpr, LSE: gl.constexpr, LN_2: gl.constexpr, Q_PLACES: gl.constexpr,
+    QUERIES_HELD: gl.constexpr,
 ):  # fmt: skip
     """Shared memory, barriers, and three or four parts."""
     q_tiles = gl.allocate_shared_memory(q_desc.dtype, [Q_PLACES * CONSUMERS, 1, 1, 64, DIM], q_desc.layout)
@@ -280,10 +290,10 @@ def specialized_kernel(
         gl.warp_specialize([
             (consume, (out_desc, lse_ptr, q_tiles, k_blocks, v_blocks, out_tiles, q_full, q_empty, k_full, k_empty, v_full, v_empty,
                        first_turn, second_turn, order, starts, scale, q_heads, q_len, kv_len,
-                       0, DIM, BN, STAGES, CONSUMERS, TAKING_TURNS, CAUSAL, LSE, LN_2, Q_PLACES)),
+                       0, DIM, BN, STAGES, CONSUMERS, TAKING_TURNS, CAUSAL, LSE, LN_2, Q_PLACES, QUERIES_HELD)),
             (consume, (out_desc, lse_ptr, q_tiles, k_blocks, v_blocks, out_tiles, q_full, q_empty, k_full, k_empty, v_full, v_empty,
                        second_turn, first_turn, order, starts, scale, q_heads, q_len, kv_len,
-                       1, DIM, BN, STAGES, CONSUMERS, TAKING_TURNS, CAUSAL, LSE, LN_2, Q_PLACES)),
+                       1, DIM, BN, STAGES, CONSUMERS, TAKING_TURNS, CAUSAL, LSE, LN_2, Q_PLACES, QUERIES_HELD)),
             (produce, (q_desc, k_desc, v_desc, q_tiles, k_blocks, v_blocks, q_full, q_empty, k_full, k_empty, v_full, v_empty, order,
                        starts, q_heads, q_len, kv_len, SHARING, DIM, BN, STAGES, CONSUMERS, CAUSAL, Q_PLACES)),
         ], [4, 1], [240, 24])  # fmt: skip
@@ -291,13 +301,13 @@ def specialized_kernel(
         gl.warp_specialize([
             (consume, (out_desc, lse_ptr, q_tiles, k_blocks, v_blocks, out_tiles, q_full, q_empty, k_full, k_empty, v_full, v_empty,
                        first_turn, second_turn, order, starts, scale, q_heads, q_len, kv_len,
-                       0, DIM, BN, STAGES, CONSUMERS, False, CAUSAL, LSE, LN_2, Q_PLACES)),
+                       0, DIM, BN, STAGES, CONSUMERS, False, CAUSAL, LSE, LN_2, Q_PLACES, QUERIES_HELD)),
             (consume, (out_desc, lse_ptr, q_tiles, k_blocks, v_blocks, out_tiles, q_full, q_empty, k_full, k_empty, v_full, v_empty,
                        second_turn, first_turn, order, starts, scale, q_heads, q_len, kv_len,
-                       1, DIM, BN, STAGES, CONSUMERS, False, CAUSAL, LSE, LN_2, Q_PLACES)),
+                       1, DIM, BN, STAGES, CONSUMERS, False, CAUSAL, LSE, LN_2, Q_PLACES, QUERIES_HELD)),
             (consume, (out_desc, lse_ptr, q_tiles, k_blocks, v_blocks, out_tiles, q_full, q_empty, k_full, k_empty, v_full, v_empty,
                        first_turn, second_turn, order, starts, scale, q_heads, q_len, kv_len,
-                       2, DIM, BN, STAGES, CONSUMERS, False, CAUSAL, LSE, LN_2, Q_PLACES)),
+                       2, DIM, BN, STAGES, CONSUMERS, False, CAUSAL, LSE, LN_2, Q_PLACES, QUERIES_HELD)),
             (produce, (q_desc, k_desc, v_desc, q_tiles, k_blocks, v_blocks, q_full, q_empty, k_full, k_empty, v_full, v_empty, order,
                        starts, q_heads, q_len, kv_len, SHARING, DIM, BN, STAGES, CONSUMERS, CAUSAL, Q_PLACES)),
         ], [4, 4, 1], [160, 160, 32])  # fmt: skip
@@ -335,7 +345,7 @@ def specialized(workload: Workload, config: Config) -> TritonLaunch:
     constants = {
         "SHARING": q_heads // max(kv_heads, 1), "DIM": dim, "BN": BN, "STAGES": int(config["stages"]), "CONSUMERS": consumers,
         "TAKING_TURNS": bool(config["taking_turns"]), "CAUSAL": causal, "LSE": bool(workload.static("return_lse")), "LN_2": LN_2,
-        "Q_PLACES": query_places(config, workload),
+        "Q_PLACES": query_places(config, workload), "QUERIES_HELD": bool(config["queries_held"]),
     }  # fmt: skip
     return TritonLaunch(specialized_kernel, (len(starts) - 1, 1, 1), arguments, constants, num_warps=4)
 
