@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from collections.abc import Mapping
@@ -102,4 +103,5 @@ def _write(path: Path, text: str) -> None:
     except OSError as error:
         raise UsageError(f"{path} can't be written: {error.strerror}.") from error
     finally:
-        fresh.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # what kept it from being written may keep it from being looked for
+            fresh.unlink()
