@@ -69,15 +69,11 @@ def _choices(op: str | None) -> tuple[dict[str, Any], list[str], str]:
 def _trials(op: str | None) -> tuple[dict[str, Any], list[str], str]:
     from kernelyard.store import t4, trials
 
-    found, lost = [], 0
-    for trial in trials.listed(op):
-        config = _config(trial)
-        if config is None:
-            lost += 1
-        else:
-            found.append((trial, config))
-    problems = [f"{lost} trials are left out: a space that has changed since says what their configs were"] if lost else []
-    return t4.content(found), problems, f"{len(found)} trials"
+    finished, unreadable = trials.listed(op)
+    told = [(trial, config) for trial in finished if (config := _config(trial)) is not None]
+    left_out = {"they can't be read": unreadable, "a space that has changed since says what their configs were": len(finished) - len(told)}
+    problems = [f"{count} trials are left out: {why}" for why, count in left_out.items() if count]
+    return t4.content(told), problems, f"{len(told)} trials"
 
 
 def _config(trial: Trial) -> Mapping[str, Any] | None:

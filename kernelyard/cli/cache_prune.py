@@ -110,6 +110,7 @@ def _remove(searches: list[Study]) -> list[str]:
 
     from kernelyard.errors import StoreFailed
     from kernelyard.registry.spec import digest
+    from kernelyard.store import trials
     from kernelyard.store.files import database_path, file_lock
     from kernelyard.tuner import locks, studies
 
@@ -119,7 +120,10 @@ def _remove(searches: list[Study]) -> list[str]:
         lock = locks.lock_path("tune", digest([key["op"], key["workload"], key["device"], key["mode"]]))
         try:
             with file_lock(lock, 0), studies.failures(str(database_path())):
-                optuna.delete_study(study_name=one.name, storage=storage)
+                if one in trials.studies():
+                    optuna.delete_study(study_name=one.name, storage=storage)
+                else:  # another process went on with it since it was judged
+                    busy.append(one.name)
         except StoreFailed as error:
             if not isinstance(error.__cause__, TimeoutError):
                 raise

@@ -32,12 +32,12 @@ def content(trials: list[tuple[Trial, Mapping[str, Any]]]) -> dict[str, Any]:
 
 def _result(trial: Trial, config: Mapping[str, Any]) -> dict[str, Any]:
     """One result; times in milliseconds, as Kernel Tuner has them. `runtimes` holds the median, the one time that a trial keeps."""
-    result, timing = trial.result, trial.result.get("timing") or {}
-    times: dict[str, Any] = {"runtimes": [timing["median_us"] / 1000] if timing else []}
-    if result.get("build_s") is not None:
+    result, timing = trial.result, trial.timing
+    times: dict[str, Any] = {"runtimes": [timing.median_us / 1000] if timing else []}
+    if isinstance(result.get("build_s"), int | float):
         times["compilation_time"] = result["build_s"] * 1000
-    named = {"time": "median_us", "time_low": "low_us", "time_high": "high_us"}
-    measured = [{"name": name, "value": timing[column] / 1000, "unit": "ms"} for name, column in named.items() if timing]
+    named = {"time": timing.median_us, "time_low": timing.low_us, "time_high": timing.high_us} if timing else {}
+    measured = [{"name": name, "value": value / 1000, "unit": "ms"} for name, value in named.items()]
     return {
         "timestamp": trial.completed,
         "configuration": dict(config),

@@ -80,7 +80,7 @@ def test_what_serves_stays_with_its_run_its_measurements_and_its_trials(home: Pa
     search(stored.workload(), OK)
     search(stored.workload(), OK, source="of before")  # an earlier search of the same workload
     assert prune(capsys, "--older-than", "0") == taken()
-    assert len(listed()) == 1 and len(trials.listed()) == 2
+    assert len(listed()) == 1 and len(trials.listed()[0]) == 2
 
 
 def test_serving_choices_go_when_they_are_asked_for(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -221,6 +221,36 @@ def test_places_in_a_space_that_has_changed_say_no_configs(home: Path, capsys: p
     assert json.loads(printed.out)["results"] == [] and "1 trials are left out" in printed.err
 
 
+HARM = ["update trial_user_attributes set value_json = '{' where key = 'result'",
+        "update trial_user_attributes set value_json = '{\"status\": \"unheard of\"}' where key = 'result'",
+        "update trial_params set distribution_json = '{'",
+        "update study_user_attributes set value_json = '[]'"]  # fmt: skip
+
+
+@pytest.mark.parametrize("harm", HARM, ids=lambda harm: harm[7:40])
+def test_a_trial_that_can_not_be_read_is_left_out_and_said(
+    home: Path, capsys: pytest.CaptureFixture[str], harm: str
+) -> None:
+    search(stored.workload(), OK)
+    with open_store() as store, store.db.atomic():
+        store.db.execute(harm)
+    assert run(["cache", "export", "--format", "t4"]) == 1
+    printed = capsys.readouterr()
+    assert json.loads(printed.out)["results"] == [] and "1 trials are left out: they can't be read" in printed.err
+    assert prune(capsys) == taken()
+
+
+def test_a_search_that_another_process_went_on_with_since_it_was_judged_stays(
+    home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    search(stored.workload())
+    (judged,) = trials.studies()
+    search(stored.workload(), OK)
+    monkeypatch.setattr("kernelyard.cli.cache_prune._searches", lambda entries, wanted: [judged])
+    assert prune(capsys) == taken()
+    assert len(trials.listed()[0]) == 1
+
+
 # A clock that is set back ---------------------------------------------------------------------------------
 
 
@@ -239,7 +269,7 @@ def test_a_clock_set_back_between_trials_loses_none_and_changes_no_order(home: P
     search(stored.workload(), OK)
     monkeypatch.setattr(Clock, "year_now", 1999)
     search(stored.workload(), *EVERY[1:3])
-    found = trials.listed()
+    found, _ = trials.listed()
     assert [one.completed[:4] for one in found] == ["2030", "1999", "1999"]
     kernel = registry.current().kernel("rmsnorm", KERNEL)
     study = studies.open_study(
