@@ -34,7 +34,7 @@ def record(
     if not configs:
         raise UsageError(f"no config of {kernel.name} keeps its constraints on {workload.label()}.", do="Give another shape.")
     trials = []
-    with Worker() as worker:
+    with Worker(memory=limits.memory(workload.device)) as worker:
         bench = Bench(worker, limits)
         for config in configs:
             trials.append(Finished(config, bench.trial(Item(kernel.name, config, workload), limits.trial)))

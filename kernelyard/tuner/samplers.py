@@ -75,10 +75,10 @@ def _from_hub(package: str) -> Callable[[int], BaseSampler]:
 
     from optuna.samplers import BaseSampler
 
-    hub: Any = importlib.import_module("optunahub")
     try:
+        hub: Any = importlib.import_module("optunahub")
         module = hub.load_module(package)
-    except Exception as error:  # the network, GitHub, and whatever a stranger's package raises when it is imported
+    except Exception as error:  # half an installation, the network, GitHub, and whatever a stranger's package raises when it is imported
         told = str(error).partition("\n")[0]
         why = f"{type(error).__name__}: {told}"
         raise UsageError(f"OptunaHub's {package} can't be loaded: {why}.", do="Browse https://hub.optuna.org") from error

@@ -103,7 +103,7 @@ class Session:
 def opened(asked: Asked) -> Iterator[Session]:
     """A session; its worker is gone when it ends."""
     sampling = samplers.sampling(asked.sampler)
-    with open_store() as store, Worker() as worker:
+    with open_store() as store, Worker(memory=asked.limits.memory(asked.device.type)) as worker:
         trials = studies.open_storage(asked.storage or f"sqlite:///{store.path}")
         store.save_run(_run(asked))
         yield Session(asked, store, trials, Bench(worker, asked.limits), sampling)
