@@ -17,6 +17,7 @@ from typing import Any, NoReturn, TextIO
 from kernelyard.errors import BuildFailed, KernelyardError, Unsupported
 from kernelyard.registry.lazy import load
 from kernelyard.registry.spec import Status
+from kernelyard.verify.machine import is_out_of_memory, out_of_memory
 
 F_SETSIG = 10  # Linux; Python's fcntl does not name it
 
@@ -44,7 +45,7 @@ def _answer(request: dict[str, Any], replies: TextIO) -> None:
         _leave(error.code)
     except Exception as error:
         traceback.print_exc()
-        last = _is_out_of_memory(error) or _device_is_suspect()
+        last = is_out_of_memory(error) or _device_is_suspect()  # what it took by then may still be held
         result = {"status": _status(error), "value": None, "reason": _words(error), "last": last}
     sys.stdout.flush()
     sys.stderr.flush()
@@ -80,19 +81,9 @@ def _status(error: Exception) -> Status:
 
 
 def _words(error: Exception) -> str:
-    if _is_out_of_memory(error):
-        return f"out of memory: {str(error).partition(chr(10))[0]}".rstrip(": ")
+    if is_out_of_memory(error):
+        return out_of_memory(error)
     return str(error) if isinstance(error, KernelyardError) else f"{type(error).__name__}: {error}"
-
-
-def _is_out_of_memory(error: Exception) -> bool:
-    """Also torch's own error of a CPU, which is a plain RuntimeError, and C++'s as a binding passes it on.
-
-    What the job held by then may still be held: the next one gets a new process.
-    """
-    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
-        return True
-    return isinstance(error, RuntimeError) and any(words in str(error) for words in ("can't allocate memory", "std::bad_alloc"))
 
 
 def _device_is_suspect() -> bool:

@@ -58,8 +58,8 @@ class Outcome:
 class MemoryLimit:
     """How much memory a child may take, so that a greedy kernel meets its own limit and not the out-of-memory killer.
 
-    data_bytes       of private writable memory, kept by the system (RLIMIT_DATA): an allocation beyond it fails inside the child, at once,
-                     and costs one exception. For the CPU only: a CUDA context maps far more than it uses, of which kind is the driver's affair.
+    data_bytes       of private writable memory, kept by the system (RLIMIT_DATA): an allocation beyond it fails inside the child, at once.
+                     For the CPU only: a CUDA context maps far more than it uses, and in which way is the driver's affair.
                      Not RLIMIT_AS, which counts torch's libraries and what threads only reserve
     resident_bytes   of anonymous memory that is really there, looked at from here every 0.1 s: beyond it the child is killed. Linux alone
                      tells. Memory of the GPU needs no limit: want of it is an error of the driver, and nobody else's process dies

@@ -1,9 +1,11 @@
-"""How much memory a process can still take on this machine, without torch."""
+"""How much memory a process can still take on this machine, and whether an error tells of the want of it. No torch."""
 
 from __future__ import annotations
 
 import resource
 from pathlib import Path
+
+OUT_OF_MEMORY = "out of memory"
 
 
 def free_bytes() -> int | None:
@@ -25,6 +27,23 @@ def control_group() -> int | None:
     except (OSError, IndexError):
         return None
     return None if most == "max" else max(int(most) - int(used), 0)
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Python's own, torch's of a GPU, torch's of a CPU (a plain RuntimeError), and C++'s as a binding passes it on."""
+    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
+        return True
+    return isinstance(error, RuntimeError) and any(words in str(error) for words in ("can't allocate memory", "std::bad_alloc"))
+
+
+def out_of_memory(error: BaseException) -> str:
+    """Such an error in one line, which begins with OUT_OF_MEMORY."""
+    return f"{OUT_OF_MEMORY}: {str(error).partition(chr(10))[0][:800]}".rstrip(": ")
+
+
+def raised(error: BaseException) -> str:
+    """What a kernel raised, in words."""
+    return out_of_memory(error) if is_out_of_memory(error) else f"raised {type(error).__name__}: {str(error)[:800]}"
 
 
 def _own(limit: str, used: str) -> int | None:
