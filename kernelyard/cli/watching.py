@@ -45,8 +45,8 @@ class Live:
     def close(self) -> None:
         """Leaves the terminal's line empty."""
         if self._shown:
-            self._over("")
-            print("\r", end="", file=sys.stderr, flush=True)
+            print(f"\r{' ' * self._shown}\r", end="", file=sys.stderr, flush=True)
+            self._shown = 0
 
     def _over(self, text: str) -> None:
         padding = " " * max(self._shown - len(text), 0)

@@ -137,7 +137,8 @@ def _search(registry: Registry, kernel: Kernel, workload: Workload, trials: int 
 def _empty(kernel: Kernel, workload: Workload) -> UsageError:
     """No config keeps all constraints: how much each forbids shows which contradict each other, or the workload."""
     space = kernel.space
-    configs = [dict(zip((p.name for p in space.parameters), values, strict=True)) for values in product(*(p.values for p in space.parameters))]
+    names, values = [parameter.name for parameter in space.parameters], [parameter.values for parameter in space.parameters]
+    configs = [dict(zip(names, combination, strict=True)) for combination in product(*values)]
     forbidden = [(sum(not rule.holds(config, workload) for config in configs), rule.reason) for rule in space.constraints]
     told = "; ".join(f"'{reason}' forbids {count} of {len(configs)}" for count, reason in forbidden if count)
     asked = f"{kernel.name} can't be tuned on {workload.label()}: no config of its space keeps the constraints."

@@ -20,10 +20,10 @@ Stage = Literal["waiting", "cached", "trying", "trial", "finals", "stopping", "d
 class Progress:
     """One event. `done` of `total` trials over all workloads; `best_us` is the best so far on this workload.
 
-    'waiting': another process is tuning this workload. 'cached': answered by a stored choice. 'trying': a trial begins. 'trial': one ended,
-    with `status`, `reason`, the tail of its `log`, `time_us`. 'finals': finals are prepared and timed. 'stopping': interrupted, the best so far meets plain
-    torch. 'done': this workload has its choice. `counts` are this workload's by status, with those of earlier runs and what
-    constraints forbid; `spent` are seconds of this run by build, check and time.
+    'waiting': another process is tuning this workload. 'cached': answered by a stored choice. 'trying': a trial begins. 'trial': one
+    ended, with `status`, `reason`, the tail of its `log`, `time_us`. 'finals': finals are prepared and timed. 'stopping': interrupted,
+    the best so far meets plain torch. 'done': this workload has its choice. `counts` are this workload's by status, with those of earlier
+    runs and what constraints forbid; `spent` are seconds of this run by build, check and time.
     """
 
     stage: Stage
