@@ -101,7 +101,7 @@ def tune(
         watching = watcher(quiet=quiet, as_json=as_json)
         if by:
             watching.note(f"most first, by {by}: {', '.join(frozen.op for frozen, _ in in_order)}")
-        runs = _Runs(watching, as_json, save)
+        runs = Runs(watching, as_json=as_json, several=len(in_order) > 1, save=save)
         for frozen, workloads in in_order:
             with runs.one():
                 runs.add(run(everything.op(frozen.op), workloads, device, kernels=kernels or None, trials=trials, force=force,
@@ -129,11 +129,11 @@ def _asked(everything: Registry, ops: tuple[str, ...], device: str, *, every: bo
     return found
 
 
-class _Runs:
+class Runs:
     """The reports of a command, one an op; what is finished is shown and saved, whatever becomes of the rest."""
 
-    def __init__(self, watching: Watcher, as_json: bool, save: str | None) -> None:
-        self._watching, self._as_json, self._save = watching, as_json, save
+    def __init__(self, watching: Watcher, *, as_json: bool, several: bool, save: str | None) -> None:
+        self._watching, self._as_json, self._several, self._save = watching, as_json, several, save
         self._reports: list[TuneReport] = []
         self._failed: list[str] = []
 
@@ -144,10 +144,10 @@ class _Runs:
 
         try:
             yield
-        except Stopped as stop:
-            if stop.report.workloads:
-                self.add(stop.report)
+        except (Stopped, KeyboardInterrupt) as stop:
             self._watching.close()
+            if isinstance(stop, Stopped) and stop.report.workloads:
+                self.add(stop.report)
             self.end(interrupted=True)
             raise
         except (MeasurementFailed, Unsupported) as error:
@@ -167,7 +167,7 @@ class _Runs:
         if self._save and self._reports:
             self._watching.note(f"saved {_save(self._save, self._reports)}")
         if self._as_json:
-            result(self._reports, self._failed, interrupted=interrupted)
+            result(self._reports, self._failed, several=self._several, interrupted=interrupted)
         return 1 if self._failed or any(report.all_failed for report in self._reports) else 0
 
 

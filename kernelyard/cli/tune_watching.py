@@ -6,8 +6,8 @@ the whole stream in order. Every line has `event` and `version`; a version only 
     waiting cached trying trial finals stopping done    as `kernelyard.tuner.progress.Progress` has them, with all of its fields
     note      {message}: what a person would be told
     error     {message, exit_code}: the command was refused or broke, and there is no result
-    result    the report: `schema`, `op`, `workloads`, ... or, unless it is of one op, `runs`; `interrupted` where Ctrl-C ended it, and
-              `failed` has what could not be measured at all
+    result    the report: `schema`, `op`, `workloads`, ... or, where several ops were asked for, `runs`;
+              `interrupted` where Ctrl-C ended it, and `failed` has what could not be measured at all
 
 A line of stderr that does not begin with `{` is a warning of another library, or the message that the command ends with.
 """
@@ -119,10 +119,10 @@ def told(*, as_json: bool) -> Iterator[None]:
         raise
 
 
-def result(reports: Sequence[TuneReport], failed: Sequence[str], *, interrupted: bool) -> None:
-    """The last event."""
+def result(reports: Sequence[TuneReport], failed: Sequence[str], *, several: bool, interrupted: bool) -> None:
+    """The last event: the report of the one op that was asked for, or the runs of `several`, or of none that came to a result."""
     found = [report.to_json() for report in reports]
-    one = found[0] if len(found) == 1 else {"runs": found}
+    one = found[0] if found and not several else {"runs": found}
     put("result", {"schema": 1, **one, "interrupted": interrupted, "failed": list(failed)})
 
 

@@ -17,10 +17,14 @@ from typing import Any
 import pytest
 
 from kernelyard.cli import run
-from kernelyard.cli.tune_watching import Events, Lines
+from kernelyard.cli.tune import Runs
+from kernelyard.cli.tune_watching import Events, Lines, Quiet
+from kernelyard.errors import MeasurementFailed
 from kernelyard.registry import choices, registry
+from kernelyard.registry.machine import identity
 from kernelyard.registry.spec import Workload
 from kernelyard.tuner.progress import Progress
+from kernelyard.tuner.report import TuneReport
 
 TOY = Path(__file__).parent / "toy"
 Tune = Callable[..., "subprocess.Popen[str]"]
@@ -179,6 +183,19 @@ def test_a_trial_that_failed_is_an_event_with_its_reason_and_the_tail_of_its_out
     Events()(Progress("trial", "many", "8", status="crashed", reason="while checking: abort (SIGABRT)", log="stack\nsmashed"))
     (event,) = events(capsys.readouterr().err.splitlines())
     assert (event["event"], event["status"], event["log"]) == ("trial", "crashed", "stack\nsmashed") and "SIGABRT" in event["reason"]
+
+
+def test_an_op_that_can_not_be_measured_is_told_and_the_others_go_on(capsys: pytest.CaptureFixture[str]) -> None:
+    runs, report = Runs(Quiet(), as_json=True, several=True, save=None), TuneReport("twice", "run", identity("cpu"), "", "", ())
+    with runs.one():
+        raise MeasurementFailed("the clock stands still.")
+    with runs.one():
+        runs.add(report)
+    assert runs.end() == 1
+    captured = capsys.readouterr()
+    content = json.loads(captured.out)
+    assert content["failed"] == ["the clock stands still."] and [one["op"] for one in content["runs"]] == ["twice"]
+    assert "the clock stands still" in captured.err
 
 
 def test_where_every_config_is_wrong_the_reference_is_chosen_and_the_answer_is_no(toy: Path, capsys: pytest.CaptureFixture[str]) -> None:
