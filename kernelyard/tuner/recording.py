@@ -37,7 +37,7 @@ def record(
     items = [Item(kernel.name, config, workload) for config in configs]
     trials = []
     ahead.build(items, limits, ahead.processes(len(items)))
-    with Worker() as worker:
+    with Worker(memory=limits.memory(workload.device)) as worker:
         bench = Bench(worker, limits)
         for item in items:
             trials.append(Finished(item.config, bench.trial(item, limits.trial)))
