@@ -5,7 +5,7 @@
 `bench attention_decode` cannot have them: torch calls cuDNN with a mask where sequences differ in length, which is slow, and without one a
 shorter sequence would come out wrong. On the frozen contiguous shapes all sequences are as long as the cache, so that one query over all
 keys (op `attention`, not causal) asks for the same result of the same bytes. Kernels of both ops run interleaved, on inputs of each
-op's own, each checked before. Needs a GPU.
+op's own; ours are checked before. Needs a GPU.
 """
 
 from __future__ import annotations
@@ -15,9 +15,12 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+from kernelyard.cli.bench_rows import item_of
 from kernelyard.contracts.attention_decode_inputs import full
 from kernelyard.errors import KernelyardError
 from kernelyard.registry import registry
+from kernelyard.registry.answer import Answer
+from kernelyard.registry.dispatch import as_pinned
 from kernelyard.registry.machine import check_device, identity
 from kernelyard.registry.matrix import Point
 from kernelyard.registry.op import Op
@@ -59,8 +62,9 @@ def measured(names: Sequence[str], seconds: float) -> list[dict[str, Any]]:
     with Worker() as worker:
         bench = Bench(worker, Limits())
         for workload in full_caches(decode):
-            items = items_of(decode, workload, names) + items_of(attention, as_attention(attention, workload), LENGTHLESS)
-            rows += timed(bench, workload.label(), items, seconds)
+            asked = [(decode, workload, names), (attention, as_attention(attention, workload), LENGTHLESS)]
+            found = [one for op, same, some in asked for one in candidates(op, same, some)]
+            rows += timed(bench, workload.label(), found, seconds)
     return rows
 
 
@@ -76,30 +80,30 @@ def as_attention(attention: Op, workload: Workload) -> Workload:
     return attention.workload(Point(dims, workload.dtype), "cuda")
 
 
-def items_of(op: Op, workload: Workload, names: Sequence[str]) -> list[Item]:
-    """Those named that can run, in their authors' defaults."""
-    everything = registry.current()
-    kernels = [kernel for kernel in everything.kernels(op.name) if kernel.name in names and everything.can_run(kernel, "cuda")]
-    return [Item(kernel.name, kernel.space.default_for(workload), workload) for kernel in kernels if kernel.support.fits(workload)]
+def candidates(op: Op, workload: Workload, names: Sequence[str]) -> list[tuple[Item, Answer]]:
+    """Those named that can be timed, in their authors' defaults, and whether each may serve."""
+    kernels = [kernel for kernel in registry.current().kernels(op.name) if kernel.name in names]
+    found = [(kernel, *as_pinned(op, kernel, workload)) for kernel in kernels]
+    return [(item_of(kernel, config, workload), answer) for kernel, answer, config in found if answer or answer.timed]
 
 
-def timed(bench: Bench, label: str, items: Sequence[Item], seconds: float) -> list[dict[str, Any]]:
-    """One interleaved measurement of the items that are right; the others have their reason."""
-    checked = {item.id: bench.prepare(item) for item in items}
-    right = [item for item in items if checked[item.id].status is Status.OK]
-    rows = [_row(label, item, reason=checked[item.id].reason) for item in items if item not in right]
+def timed(bench: Bench, label: str, candidates: Sequence[tuple[Item, Answer]], seconds: float) -> list[dict[str, Any]]:
+    """One interleaved measurement; what may serve is checked before, and left out with its reason where it is wrong."""
+    checked = {item.id: bench.prepare(item) if answer else bench.build(item) for item, answer in candidates}
+    right = [item for item, _ in candidates if checked[item.id].status is Status.OK]
+    rows = [_row(label, item, checked[item.id].reason) for item, _ in candidates if item not in right]
     times = bench.time(right, {"batches": 3, "most_batches": 5, "budget_s": seconds})
     if isinstance(times, Result):
-        return rows + [_row(label, item, reason=times.reason) for item in right]
+        return rows + [_row(label, item, times.reason) for item in right]
     for item in right:
         timing, impossible = times.timings[item.id], times.impossible.get(item.id, "")
         facts = {"device_time_us": timing.median_us, "low_us": timing.low_us, "high_us": timing.high_us, "noisy": timing.noisy}
-        rows.append(_row(label, item, reason=impossible) | facts)
+        rows.append(_row(label, item, impossible) | facts)
     bench.keep([])
     return sorted(rows, key=lambda row: row["device_time_us"] or float("inf"))
 
 
-def _row(label: str, item: Item, reason: str = "") -> dict[str, Any]:
+def _row(label: str, item: Item, reason: str) -> dict[str, Any]:
     names = {"workload": label, "op": item.workload.op, "kernel": item.kernel}
     return {**names, "config": dict(item.config), "device_time_us": None, "reason": reason}
 

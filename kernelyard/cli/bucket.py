@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kernelyard.cli.output import config_text, say, table
-from kernelyard.errors import Interrupted, UsageError
+from kernelyard.cli.output import config_text, table
+from kernelyard.errors import UsageError
 
 if TYPE_CHECKING:
     from kernelyard.registry.op import Matrix, Op
     from kernelyard.tuner.answers import Asked
-    from kernelyard.tuner.bucket import Bucket
+    from kernelyard.tuner.bucket import Bucket, Say
     from kernelyard.tuner.report import TuneReport
 
 
@@ -54,7 +54,7 @@ def check_shapes(matrices: Sequence[tuple[Op, Matrix]], device: str, *, held_out
                              do="Give a matrix, or --shape twice.")  # fmt: skip
 
 
-def find_rule(asked: Asked, report: TuneReport, percent: float, *, held_out: bool) -> Bucket:
+def find_rule(asked: Asked, report: TuneReport, percent: float, told: Say, *, held_out: bool) -> Bucket:
     """Make the rule of a tuned matrix, or take the stored one; with `held_out`, measure what it loses on the op's matrix of that name."""
     from kernelyard.tuner import bucket as buckets
 
@@ -66,13 +66,9 @@ def find_rule(asked: Asked, report: TuneReport, percent: float, *, held_out: boo
     from kernelyard.tuner import held_out as losses
     from kernelyard.tuner.session import opened
 
-    try:
-        with opened(asked) as session:
-            made = found or buckets.make(session, report, percent, say)
-            return losses.held_out(session, made, unseen, say) if unseen and made.kept else made
-    except KeyboardInterrupt:
-        again = "The same command makes the rule from it."
-        raise Interrupted(f"the bucket of {asked.op.name} was stopped.", exists="What was tuned is kept.", do=again) from None
+    with opened(asked) as session:
+        made = found or buckets.make(session, report, percent, told)
+        return losses.held_out(session, made, unseen, told) if unseen and made.kept else made
 
 
 def show_bucket(bucket: Bucket) -> None:

@@ -1,4 +1,4 @@
-"""`cache list|show|verify`: the choices that are stored, and whether they still hold."""
+"""`cache`: the choices that are stored, and whether they still hold."""
 
 from __future__ import annotations
 
@@ -8,7 +8,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kernelyard.cli import bucket
+from kernelyard.cli.cache_export import export
+from kernelyard.cli.cache_import import import_command
+from kernelyard.cli.cache_prune import prune
+from kernelyard.cli.cache_state import origin, stale
 from kernelyard.cli.cache_verify import verify
+from kernelyard.cli.cache_why import why
 from kernelyard.cli.misses import misses
 from kernelyard.cli.output import config_text, emit, json_option, table
 
@@ -21,8 +26,8 @@ def cache() -> None:
     """The stored choices: what was tuned, and what of it still holds."""
 
 
-cache.add_command(misses)
-cache.add_command(verify)
+for command in (misses, verify, why, export, import_command, prune):
+    cache.add_command(command)
 
 
 @cache.command("list", epilog="Example: kernelyard cache list --op rmsnorm")
@@ -59,7 +64,7 @@ def cache_show(op: str, as_json: bool) -> int:
         return 0
     for row in rows:
         print(f"{row['workload']} on {row['device_key']} ({row['mode']} time): {row['stale'] or 'valid'}")
-        print(f"  run {row['run_id']} of {row['created_at']}")
+        print(f"  run {row['run_id']} of {row['created_at']}{', ' + row['imported'] if row['imported'] else ''}")
         print(f"  {row['kernel']} ({config_text(row['config'])}): {row['reason']}")
         print("  evidence: " + json.dumps(row["evidence"], sort_keys=True, default=str))
     bucket.show_stored(rules)
@@ -85,19 +90,6 @@ def _row(entry: Entry) -> dict[str, Any]:
         "config": dict(choice.config) if choice else {},
         "run_id": choice.run_id if choice else "",
         "reason": choice.reason if choice else "",
-        "stale": _stale(entry),
+        "stale": stale(entry),
+        "imported": origin(entry),
     }
-
-
-def _stale(entry: Entry) -> str:
-    from kernelyard.registry import choices, registry
-    from kernelyard.registry.machine import cuda_ready, identity
-
-    everything = registry.current()
-    if entry.choice is None:
-        return f"unreadable: {entry.problem}"
-    if entry.op not in everything.ops:
-        return f"stale: op {entry.op} is not installed any more"
-    if entry.device_key not in {identity(device).key() for device in (("cpu", "cuda") if cuda_ready() else ("cpu",))}:
-        return "of another device or driver"
-    return choices.holds(entry.choice, everything.op(entry.op), everything).reason

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import sys
-import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,8 +16,6 @@ from kernelyard.cli.output import (
     config_text,
     device_option,
     dtype_option,
-    emit,
-    json_option,
     matrix_option,
     microseconds,
     ratio,
@@ -26,12 +24,14 @@ from kernelyard.cli.output import (
     shape_option,
     table,
 )
-from kernelyard.errors import UsageError
+from kernelyard.cli.tune_watching import result
+from kernelyard.errors import MeasurementFailed, Unsupported, UsageError
 
 if TYPE_CHECKING:
+    from kernelyard.cli.tune_watching import Watcher
     from kernelyard.registry.registry import Registry
     from kernelyard.store.results import ResultRow
-    from kernelyard.tuner.progress import Progress
+    from kernelyard.tuner.bucket import Bucket
     from kernelyard.tuner.report import TuneReport, WorkloadReport
 
 INSTEAD = "Tune the performance matrix, then run kernelyard bench {} --matrix held_out."
@@ -55,7 +55,8 @@ INSTEAD = "Tune the performance matrix, then run kernelyard bench {} --matrix he
 @click.option("--storage", metavar="URL", help="Database of the trials, instead of the store's own file.")
 @save_option
 @device_option
-@json_option
+@click.option("--quiet", is_flag=True, help="Print the result and nothing else; problems still go to stderr.")
+@click.option("--json", "as_json", is_flag=True, help="Print events as JSON, one a line, on stderr, and the last, the result, on stdout.")
 def tune(
     ops: tuple[str, ...],
     every: bool,
@@ -73,6 +74,7 @@ def tune(
     storage: str | None,
     save: str | None,
     device: str | None,
+    quiet: bool,
     as_json: bool,
 ) -> int:
     """Search the kernels of each OP on its frozen performance matrix, or on sizes of your own.
@@ -82,10 +84,12 @@ def tune(
 
     Every config is built, checked and timed in a process of its own; the best are timed once more against plain and compiled
     torch. What is tuned already is answered from the store; an interrupted run goes on where it was. Of --trials, --minutes and
-    --patience the first that is reached ends a search. Exit code 1 when on some workload no config was right, or when a bucket's rule
-    was slower than what serves without one.
+    --patience the first that is reached ends a search. Ctrl-C once ends it with the best so far stored, twice at once. Exit code 1
+    when on some workload no config was right, or when a bucket's rule was slower than what serves without one.
     """
+    from kernelyard.cli.interrupting import twice
     from kernelyard.cli.tune_order import ordered
+    from kernelyard.cli.tune_watching import told, watcher
     from kernelyard.cli.workloads import is_file, matrices
     from kernelyard.registry import registry
     from kernelyard.registry.machine import check_device, identity
@@ -95,39 +99,33 @@ def tune(
     from kernelyard.tuner.limits import Limits
     from kernelyard.tuner.tune import tune as run
 
-    samplers.check(sampler)
-    refuse_alone(bucket, held_out)
-    device, everything = check_device(device), registry.current()
-    ops = _asked(everything, ops, device, every=every, own_sizes=bool(shapes or kernels), file=is_file(matrix))
-    chosen = matrices(everything, ops, device=device, matrix=matrix, shapes=shapes, dtype=dtype, default="performance")
-    if any(frozen.held_out for frozen in chosen):
-        raise UsageError(f"matrix {chosen[0].name} is held out: what is tuned on it can't be shown on it.", do=INSTEAD.format(chosen[0].op))
-    if bucket is not None:
-        check_shapes([(everything.op(frozen.op), frozen) for frozen in chosen], device, held_out=held_out)
-    show, reports, buckets = _Progress(), [], []
-    in_order, by = ordered(everything, chosen, device)
-    if by:
-        say(f"most first, by {by}: {', '.join(frozen.op for frozen, _ in in_order)}")
-    for frozen, workloads in in_order:
-        op = everything.op(frozen.op)
-        reports.append(run(op, workloads, device, kernels=kernels or None, trials=trials, force=force, storage=storage, matrix=frozen,
-                           progress=show, command=command_line(), sampler=sampler, minutes=minutes, patience=patience))  # fmt: skip
-        show.end()
-        if not as_json:
-            _show(reports[-1])
+    with told(as_json=as_json), twice():
+        samplers.check(sampler)
+        refuse_alone(bucket, held_out)
+        device, everything = check_device(device), registry.current()
+        ops = _asked(everything, ops, device, every=every, own_sizes=bool(shapes or kernels), file=is_file(matrix))
+        chosen = matrices(everything, ops, device=device, matrix=matrix, shapes=shapes, dtype=dtype, default="performance")
+        if any(frozen.held_out for frozen in chosen):
+            why = f"matrix {chosen[0].name} is held out: what is tuned on it can't be shown on it."
+            raise UsageError(why, do=INSTEAD.format(chosen[0].op))
         if bucket is not None:
-            asked = Asked(op, everything, identity(device), kernels or None, trials, force, storage, frozen, command_line(), Limits(),
-                          sampler, Ending(minutes, patience))  # fmt: skip
-            buckets.append(find_rule(asked, reports[-1], bucket, held_out=held_out))
-            if not as_json:
-                show_bucket(buckets[-1])
-    if save:
-        say(f"saved {_save(save, reports)}")
-    if as_json:
-        found = [report.to_json() for report in reports]
-        found = [one | {"bucket": made.to_json()} for one, made in zip(found, buckets, strict=True)] if buckets else found
-        emit(found[0] if len(found) == 1 else {"runs": found})
-    return 1 if any(report.all_failed for report in reports) or not all(made.kept for made in buckets) else 0
+            check_shapes([(everything.op(frozen.op), frozen) for frozen in chosen], device, held_out=held_out)
+        in_order, by = ordered(everything, chosen, device)
+        watching = watcher(quiet=quiet, as_json=as_json)
+        if by:
+            watching.note(f"most first, by {by}: {', '.join(frozen.op for frozen, _ in in_order)}")
+        runs = Runs(watching, as_json=as_json, several=len(in_order) > 1, save=save)
+        for frozen, workloads in in_order:
+            op = everything.op(frozen.op)
+            with runs.one():
+                report = run(op, workloads, device, kernels=kernels or None, trials=trials, force=force, storage=storage, matrix=frozen,
+                             progress=watching, command=command_line(), sampler=sampler, minutes=minutes, patience=patience)  # fmt: skip
+                runs.add(report)
+                if bucket is not None:
+                    asked = Asked(op, everything, identity(device), kernels or None, trials, force, storage, frozen, command_line(),
+                                  Limits(), sampler, Ending(minutes, patience))  # fmt: skip
+                    runs.add_bucket(find_rule(asked, report, bucket, watching.note, held_out=held_out))
+        return runs.end()
 
 
 def _asked(everything: Registry, ops: tuple[str, ...], device: str, *, every: bool, own_sizes: bool, file: bool) -> tuple[str, ...]:
@@ -149,44 +147,55 @@ def _asked(everything: Registry, ops: tuple[str, ...], device: str, *, every: bo
     return found
 
 
-class _Progress:
-    """Trials on stderr: one line that is written over on a terminal, a line every few seconds elsewhere."""
+class Runs:
+    """The reports of a command, one an op; what is finished is shown and saved, whatever becomes of the rest."""
 
-    def __init__(self, every_s: float = 5.0) -> None:
-        self._every_s, self._last, self._terminal = every_s, 0.0, sys.stderr.isatty()
+    def __init__(self, watching: Watcher, *, as_json: bool, several: bool, save: str | None) -> None:
+        self._watching, self._as_json, self._several, self._save = watching, as_json, several, save
+        self._reports: list[TuneReport] = []
+        self._buckets: list[Bucket] = []
+        self._failed: list[str] = []
 
-    def __call__(self, event: Progress) -> None:
-        moment = time.monotonic()
-        passing = event.stage == "trial"
-        if passing and moment - self._last < (0.1 if self._terminal else self._every_s):
-            return
-        self._last = moment
-        if self._terminal:
-            sys.stderr.write(f"\r\033[K{_line(event)}" + ("" if passing else "\n"))
-            sys.stderr.flush()
-        else:
-            say(_line(event))
+    @contextmanager
+    def one(self) -> Iterator[None]:
+        """One op's run. What can't be measured is told, and the next op's turn; Ctrl-C ends all, with what there is."""
+        from kernelyard.tuner.report import Stopped
 
-    def end(self) -> None:
-        """Clear what is left of a line that was being written over."""
-        if self._terminal:
-            sys.stderr.write("\r\033[K")
+        try:
+            yield
+        except (Stopped, KeyboardInterrupt) as stop:
+            self._watching.close()
+            if isinstance(stop, Stopped) and stop.report.workloads:
+                self.add(stop.report)
+            self.end(interrupted=True)
+            raise
+        except (MeasurementFailed, Unsupported) as error:
+            self._failed.append(str(error))
+            self._watching.close()
+            say(f"kernelyard: {error}")
 
+    def add(self, report: TuneReport) -> None:
+        """Keep one, and show it."""
+        self._reports.append(report)
+        self._watching.close()
+        if not self._as_json:
+            _show(report)
 
-def _line(event: Progress) -> str:
-    where = f"[{event.done}/{event.total}] {event.op} {event.workload}"
-    best = f"best so far {microseconds(event.best_us)} {event.best_kernel}" if event.best_us is not None else ""
-    if event.stage == "trial":
-        eta = f"ETA {event.eta_s:.0f} s" if event.eta_s is not None else ""
-        counts = " ".join(f"{count} {status}" for status, count in event.counts.items())
-        return "; ".join(filter(None, (f"{where}: {event.kernel} {config_text(event.config)}", best, counts, eta)))
-    words = {
-        "waiting": event.message,
-        "cached": "already tuned",
-        "finals": f"finals: the best against plain and compiled torch; {best}".rstrip("; "),
-        "done": f"{event.kernel} {config_text(event.config)}",
-    }
-    return f"{where}: {words[event.stage]}"
+    def add_bucket(self, bucket: Bucket) -> None:
+        """Keep what was found of the last op's matrix as a whole, and show it."""
+        self._buckets.append(bucket)
+        self._watching.close()
+        if not self._as_json:
+            show_bucket(bucket)
+
+    def end(self, *, interrupted: bool = False) -> int:
+        """Save, and print the JSON; the exit code."""
+        if self._save and self._reports:
+            self._watching.note(f"saved {_save(self._save, self._reports)}")
+        if self._as_json:
+            result(self._reports, self._failed, self._buckets, several=self._several, interrupted=interrupted)
+        failed = self._failed or any(report.all_failed for report in self._reports)
+        return 1 if failed or not all(made.kept for made in self._buckets) else 0
 
 
 def _show(report: TuneReport) -> None:

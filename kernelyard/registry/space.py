@@ -80,15 +80,21 @@ class ConfigSpace:
 
     def allows(self, config: Config, workload: Workload) -> Answer:
         """Whether the config is of this space and keeps its constraints; else the reason."""
+        if not (answer := self.holds(config)):
+            return answer
+        for constraint in self.constraints:
+            if not constraint.holds(config, workload):
+                return no(constraint.reason)
+        return YES
+
+    def holds(self, config: Config) -> Answer:
+        """Whether the config has this space's parameters, each with one of its values; constraints, which are code, are not asked."""
         if set(config) != self._names:
             return no(f"config has {sorted(config)}, the space has {sorted(self._names)}")
         for parameter in self.parameters:
             value = config[parameter.name]
             if not any(value == v and type(value) is type(v) for v in parameter.values):
                 return no(f"{parameter.name}={value!r} is not one of {list(parameter.values)}")
-        for constraint in self.constraints:
-            if not constraint.holds(config, workload):
-                return no(constraint.reason)
         return YES
 
     def hash(self) -> str:

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from sqlite_utils import Database
 
 
-
 class Store:
     """An open database. Every save is committed when it returns, and visible to other processes."""
 
@@ -42,11 +41,15 @@ class Store:
     def save_choice(self, choice: Choice, workload: Workload, evidence: Mapping[str, Any]) -> None:
         """Put a choice in the place of the one its key had; raises DeclarationError without a finite time > 0."""
         row = choice_row(choice, workload, evidence)
+        with failures(self.path), self.db.atomic():
+            self.put(row)
+
+    def put(self, row: Mapping[str, Any]) -> None:
+        """Write a row of choices, within the transaction of the caller."""
         columns, marks = ", ".join(row), ", ".join("?" for _ in row)
         updates = ", ".join(f"{name} = excluded.{name}" for name in row)
         sql = f"insert into choices ({columns}) values ({marks}) on conflict (op, workload_key, device_key, mode) do update set {updates}"
-        with failures(self.path), self.db.atomic():
-            self.db.execute(sql, list(row.values()))
+        self.db.execute(sql, list(row.values()))
 
     def save_measurements(self, items: Iterable[Measurement]) -> None:
         """Append times, all or none."""

@@ -109,7 +109,36 @@ def m002_checks(db: Database) -> None:
 
 
 @migration
-def m003_rules(db: Database) -> None:
+def m003_views(db: Database) -> None:
+    """What people look for, in plain words. None reads Optuna's tables: a view of them would stop its own migrations."""
+
+    def told(path: str) -> str:  # one damaged row must not make the whole view an error
+        return f"case when json_valid(c.evidence) then json_extract(c.evidence, '$.{path}') end"
+
+    db.create_view(
+        "tuned",
+        f"""select c.id as choice, c.op, c.workload, c.kernel, c.config, c.device_key as device,
+            {told("device_time_us.median")} as median_us, {told("device_time_us.low")} as low_us,
+            {told("device_time_us.high")} as high_us, {told("speedup_vs_eager")} as times_faster_than_eager,
+            {told("speedup_vs_compile")} as times_faster_than_compiled, {told("percent_of_ceiling")} as percent_of_ceiling,
+            c.reason as because, r.title as run, c.run_id, c.created_at as tuned_at, {told("imported.file")} as imported_from
+            from choices c left join runs r on r.id = c.run_id""",
+    )
+    db.create_view(
+        "timed",
+        """select m.id as measurement, m.op, m.workload, m.kernel, m.config, m.mode as time, m.median_us, m.low_us, m.high_us,
+           m.noisy, m.stage, m.device_key as device, r.title as run, m.run_id, r.command, m.created_at as timed_at
+           from measurements m join runs r on r.id = m.run_id""",
+    )
+    db.create_view(
+        "failed",
+        """select f.id as failure, f.op, f.kernel, f.config, f.status, f.reason, f.edge, f.point, f.device,
+           'kernelyard repro ' || f.id as shown_by, f.created_at as failed_at from failures f""",
+    )
+
+
+@migration
+def m004_rules(db: Database) -> None:
     """Rules of buckets: which of a few kernels with configs serves a shape that was not tuned."""
     db.create_table(
         "rules",

@@ -65,7 +65,12 @@ class Entry:
 
 def now() -> str:
     """The time in UTC, to the second, as the store writes it."""
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return stamp(datetime.now(UTC))
+
+
+def stamp(moment: datetime) -> str:
+    """A moment in UTC as the store writes it."""
+    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def dump(value: object) -> str:
@@ -122,16 +127,25 @@ def measurement_row(item: Measurement) -> dict[str, Any]:
 
 def choice_row(choice: Choice, workload: Workload, evidence: Mapping[str, Any]) -> dict[str, Any]:
     """The row of a choice; raises DeclarationError where the winner's time is missing, zero or not finite."""
+    label, shapes = workload.label(), workload.shapes
+    return entry_row(Entry(*_key(choice), label, choice, "", evidence, now(), shapes, workload.dtype))
+
+
+def entry_row(entry: Entry) -> dict[str, Any]:
+    """The row of a readable entry, as `choice_row`; with the time that the entry has."""
+    choice, evidence = entry.choice, entry.evidence
+    if choice is None:
+        raise DeclarationError(f"an entry that can't be read can't be stored: {entry.problem}")
     median = dict(evidence.get("device_time_us") or {}).get("median")
     valid = isinstance(median, int | float) and math.isfinite(median) and median > 0
     require(valid, f"a choice needs the winner's time, evidence['device_time_us']['median'] > 0, not {median!r}")
     return {
-        "title": f"{choice.op} {workload.label()}",
+        "title": f"{choice.op} {entry.workload}",
         "op": choice.op,
         "workload_key": choice.workload_key,
-        "workload": workload.label(),
-        "shapes": dump(workload.shapes),
-        "dtype": workload.dtype,
+        "workload": entry.workload,
+        "shapes": dump(dict(entry.shapes)),
+        "dtype": entry.dtype,
         "device_key": choice.device_key,
         "mode": choice.mode,
         "kernel": choice.kernel,
@@ -143,8 +157,12 @@ def choice_row(choice: Choice, workload: Workload, evidence: Mapping[str, Any]) 
         "run_id": choice.run_id or None,
         "reason": choice.reason,
         "evidence": dump(dict(evidence)),
-        "created_at": now(),
+        "created_at": entry.created_at,
     }
+
+
+def _key(choice: Choice) -> tuple[str, str, str, str]:
+    return choice.op, choice.workload_key, choice.device_key, choice.mode
 
 
 CHOICE_COLUMNS = (

@@ -73,6 +73,8 @@ def answers(found: Entry, op: Op, plan: Plan, registry: Registry, names: Sequenc
         return no("it was timed by another version of the protocol")
     if found.evidence.get("torch") != torch_version():
         return no("its references were timed with another torch")
+    if found.evidence.get("interrupted"):
+        return no("the run that made it was interrupted")
     kernel = registry.kernel(op.name, choice.kernel)
     if names is not None and choice.kernel not in names and not is_reference(kernel, op):
         return no(f"it chose {choice.kernel}, which was not asked for")

@@ -12,9 +12,13 @@ from kernelyard.registry.spec import Config, Status, Timing, Workload, config_ke
 from kernelyard.tuner.encoding import encode
 from kernelyard.tuner.limits import Limits, Options
 from kernelyard.verify.isolation import Outcome, Worker
+from kernelyard.verify.machine import OUT_OF_MEMORY
 
 LOG_TAIL = 2000
-"""Characters of a failed trial's output that are kept: a compiler's first error or a Python stack fits."""
+"""Characters of a trial's output that are kept: a compiler's first error or a Python stack fits."""
+
+STEPS = {"build_job": "build", "check_job": "check", "time_job": "time"}
+"""What a trial does, by its job; what else a worker does is no trial's."""
 
 
 @dataclass(frozen=True)
@@ -83,6 +87,8 @@ class Bench:
         self._resources: dict[str, dict[str, int]] = {}
         self._pid: int | None = None
         self._ceilings_known = False
+        self.spent = dict.fromkeys(STEPS.values(), 0.0)
+        """Seconds of building, checking and timing, of all items so far."""
 
     def prepare(self, item: Item) -> Result:
         """Build, then check on the item's workload."""
@@ -92,11 +98,11 @@ class Bench:
         limit = self._limits.compile_s if item.patient else self._limits.check_s
         outcome = self._run("check_job", {"id": item.id}, limit)
         if outcome.status is not Status.OK or outcome.value is None:
-            return _failed(outcome)
+            return _failed(outcome, "while checking: ")
         status, reason = Status(outcome.value["status"]), str(outcome.value["reason"])
         if _poisons(item, status, reason):
             self._worker.close()
-        return replace(built, status=status, reason=reason, log=_tail(outcome.log) if status is not Status.OK else "")
+        return replace(built, status=status, reason=reason, log=_tail(outcome.log))
 
     def trial(self, item: Item, options: Options) -> Result:
         """Build, check, time; a wrong item is never timed, an impossible time is wrong. Built items of earlier trials are dropped."""
@@ -129,7 +135,7 @@ class Bench:
         payload = {"ids": [item.id for item in items], "device": device, "mode": mode, "options": dict(options), "ceiling": ceiling}
         outcome = self._run("time_job", payload, self._limits.time_s * max(1, len(items) // 2))
         if outcome.status is not Status.OK or outcome.value is None:
-            return _failed(outcome)
+            return _failed(outcome, "while timing: ")
         value = outcome.value
         timings = {name: Timing(**timing) for name, timing in value["timings"].items()}
         parts = (value[name] for name in ("samples", "notes", "impossible", "copy_us", "energy"))
@@ -173,7 +179,7 @@ class Bench:
         payload = {**names, "config": dict(item.config), "workload": encode(item.workload)}
         outcome = self._run("build_job", payload, self._limits.compile_s if item.patient else self._limits.build_s)
         if outcome.status is not Status.OK or outcome.value is None:
-            return _failed(outcome)
+            return _failed(outcome, "while building: ")
         self._here()
         self._built[item.id], self._resources[item.id] = float(outcome.value["build_s"]), outcome.value["resources"]
         return Result(Status.OK, build_s=self._built[item.id])
@@ -185,20 +191,25 @@ class Bench:
         return self._built
 
     def _run(self, job: str, payload: dict[str, Any], limit_s: float) -> Outcome:
-        return self._worker.run(f"kernelyard.tuner.jobs:{job}", payload, limit_s)
+        outcome = self._worker.run(f"kernelyard.tuner.jobs:{job}", payload, limit_s)
+        if job in STEPS:
+            self.spent[STEPS[job]] += outcome.seconds
+        return outcome
 
 
 def _poisons(item: Item, status: Status, reason: str) -> bool:
-    """Whether the process it ran in can't be trusted any more: memory written astray, or a CUDA context after an error.
+    """Whether the process it ran in can't be trusted any more: memory written astray or used up, or a CUDA context after an error.
 
     Not after every wrong result: a new worker costs 2 s of importing torch, and most wrong configs are only wrong.
     """
-    return "out of bounds" in reason or (status is Status.CRASHED and item.workload.device == "cuda")
+    return "out of bounds" in reason or reason.startswith(OUT_OF_MEMORY) or (status is Status.CRASHED and item.workload.device == "cuda")
 
 
-def _failed(outcome: Outcome) -> Result:
+def _failed(outcome: Outcome, step: str = "") -> Result:
+    """`step` says what it was at when it died or hung; an error has words of its own."""
     status = outcome.status if outcome.status is not Status.OK else Status.CRASHED
-    return Result(status, outcome.reason, _tail(outcome.log))
+    dead = status in (Status.CRASHED, Status.TIMED_OUT)
+    return Result(status, f"{step if dead else ''}{outcome.reason}", _tail(outcome.log))
 
 
 def _tail(log: str) -> str:

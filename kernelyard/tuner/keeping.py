@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from kernelyard.errors import MeasurementFailed
+from kernelyard.registry import choices
 from kernelyard.registry.spec import Choice, Status
 from kernelyard.store.database import Store
 from kernelyard.store.records import Measurement
@@ -18,21 +19,23 @@ from kernelyard.tuner.search import Searched
 MODE = "device"
 
 
-def keep(asked: Asked, store: Store, tuned: Plan, found: Mapping[str, Searched], outcome: Outcome) -> WorkloadReport:
+def keep(
+    asked: Asked, store: Store, tuned: Plan, found: Mapping[str, Searched], outcome: Outcome, *, interrupted: bool = False
+) -> WorkloadReport:
     """Save the times and the choice.
 
     No choice is stored where every config failed (that may be mended), where no time is good for one, or where a
-    valid choice among more kernels stands already.
+    valid choice stands already that was made among more kernels, or, if this search was `interrupted`, any valid one.
     """
     finished = {name: one.finished for name, one in found.items()}
     ended = [one.result.status for trials in finished.values() for one in trials]
     failed = bool(ended) and Status.OK not in ended
     why = next((one.result.reason for trials in finished.values() for one in trials), "") if failed else ""
-    how = {"searched": searches(tuned, found, asked.sampler), "matrix_hash": asked.matrix_identity[1]}
+    how = {"searched": searches(tuned, found, asked.sampler), "matrix_hash": asked.matrix_identity[1], "interrupted": interrupted}
     proof = {**evidence(asked.op, tuned, finished, outcome), **how}
     choice = _choice(asked, tuned, outcome, f"every config of every other kernel failed, the first so: {why}" if failed else "")
     store.save_measurements(_measurements(asked, tuned, outcome))
-    storing = not failed and outcome.winner is not None and not _narrower(asked, tuned)
+    storing = not failed and outcome.winner is not None and not (_stands(asked, tuned) if interrupted else _narrower(asked, tuned))
     if storing:
         store.save_choice(choice, tuned.workload, proof)
     return WorkloadReport(tuned.workload, choice, proof, stored=storing, all_failed=failed)
@@ -62,6 +65,14 @@ def _choice(asked: Asked, tuned: Plan, outcome: Outcome, failure: str) -> Choice
 def _noise(outcome: Outcome) -> str:
     timing = outcome.timing(outcome.winner) if outcome.winner is not None else None
     return f"noisy ({timing.noisy}): tune again with --force when the machine is quiet" if timing is not None and timing.noisy else ""
+
+
+def _stands(asked: Asked, tuned: Plan) -> bool:
+    """Whether a choice that was not interrupted is stored and still holds."""
+    found = stored(asked.op, tuned, asked.device)
+    if found is None or found.choice is None or found.evidence.get("interrupted"):
+        return False
+    return bool(choices.holds(found.choice, asked.op, asked.registry))
 
 
 def _narrower(asked: Asked, tuned: Plan) -> bool:

@@ -6,6 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from kernelyard.verify import machine
+from kernelyard.verify.isolation import MemoryLimit
+
 WHOLE = 48
 """A space of at most so many valid configs is searched whole: at 0.7 s a trial that is half a minute."""
 
@@ -25,7 +28,8 @@ class Limits:
 
     build_s 120: the slowest native build seen took 30 s on a crowded machine, nvcc a minute. check_s, time_s: a trial
     takes well below a second. ceilings_s: 5 s on a quiet machine, once. compile_s: torch.compile with max-autotune took 90 s
-    on two busy cores.
+    on two busy cores. memory_bytes: of a trial; None is nine tenths of what is free when the worker starts, so that a greedy config
+    fails by itself and the searching process, the smaller one, has room.
     """
 
     build_s: float = 120.0
@@ -34,7 +38,14 @@ class Limits:
     compile_s: float = 300.0
     device_wait_s: float = 3600.0
     ceilings_s: float = 180.0
+    memory_bytes: int | None = None
     trial: Options = field(default_factory=lambda: {"batches": 3, "most_batches": 3, "budget_s": 0.1})
     finals: Options = field(default_factory=lambda: {"batches": 5, "most_batches": 10, "budget_s": 1.5})
     again: Options = field(default_factory=lambda: {"batches": 12, "most_batches": 15, "budget_s": 4.0, "seed": 1})
     call: Options = field(default_factory=lambda: {"batches": 3, "most_batches": 3, "budget_s": 0.3})
+
+    def memory(self, device: str) -> MemoryLimit:
+        """What a worker for this device may take: kept by the system on a CPU, watched from outside beside a GPU."""
+        free = machine.free_bytes()
+        most = self.memory_bytes or (int(0.9 * free) if free is not None else None)
+        return MemoryLimit(data_bytes=most) if device == "cpu" else MemoryLimit(resident_bytes=most)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import islice, product
 
-from kernelyard.errors import KernelyardError, UnknownName, Unsupported
+from kernelyard.errors import KernelyardError, UnknownName, Unsupported, UsageError
 from kernelyard.registry.kernel import Kernel
 from kernelyard.registry.op import Op
 from kernelyard.registry.registry import Registry
@@ -94,6 +94,10 @@ def plan(
         else:
             try:
                 searches.append(_search(registry, kernel, workload, trials, stored))
+            except UsageError as error:
+                if names is not None:
+                    raise
+                skipped[kernel.name] = str(error)
             except Exception as error:  # a plugin's own functions (default, hints, constraints) can raise anything
                 skipped[kernel.name] = str(error) if isinstance(error, KernelyardError) else f"{type(error).__name__}: {error}"
     _refuse_unheeded(names, skipped, workload)
@@ -120,7 +124,7 @@ def _search(registry: Registry, kernel: Kernel, workload: Workload, trials: int 
     walk = space.size <= MOST_ENUMERATED
     valid = tuple(islice(space.configs(workload), most + 1)) if walk else ()
     if walk and not valid:
-        raise Unsupported("no config of its space keeps the constraints on this workload.")
+        raise _empty(kernel, workload)
     whole = valid if walk and len(valid) <= most else None
     wanted = [*space.hints_for(workload), *near_configs(kernel, workload, stored)]
     first = {config_key(config): config for config in wanted if space.allows(config, workload)}
@@ -129,6 +133,17 @@ def _search(registry: Registry, kernel: Kernel, workload: Workload, trials: int 
     excluded = space.size - len(whole) if whole is not None else 0
     budget = len(whole) if whole is not None else trials or TRIALS
     return KernelPlan(kernel, tuple(first.values()), whole, budget, excluded, identity, versions)
+
+
+def _empty(kernel: Kernel, workload: Workload) -> UsageError:
+    """No config keeps all constraints: how much each forbids shows which contradict each other, or the workload."""
+    space = kernel.space
+    names, values = [parameter.name for parameter in space.parameters], [parameter.values for parameter in space.parameters]
+    configs = [dict(zip(names, combination, strict=True)) for combination in product(*values)]
+    forbidden = [(sum(not rule.holds(config, workload) for config in configs), rule.reason) for rule in space.constraints]
+    told = "; ".join(f"'{reason}' forbids {count} of {len(configs)}" for count, reason in forbidden if count)
+    asked = f"{kernel.name} can't be tuned on {workload.label()}: no config of its space keeps the constraints."
+    return UsageError(asked, exists=f"{told}.", do="Change the workload, or the kernel's space.")
 
 
 def near_configs(kernel: Kernel, workload: Workload, stored: Sequence[Entry]) -> list[Config]:

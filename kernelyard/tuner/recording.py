@@ -11,6 +11,7 @@ from kernelyard.registry.registry import Registry
 from kernelyard.registry.spec import DeviceIdentity, Workload, config_key
 from kernelyard.store.records import now
 from kernelyard.store.results import commit, versions
+from kernelyard.tuner import ahead
 from kernelyard.tuner.bench import Bench, Finished, Item
 from kernelyard.tuner.limits import Limits
 from kernelyard.tuner.plan import MOST_ENUMERATED
@@ -24,7 +25,7 @@ Told = Callable[[int, int, Finished], None]
 def record(
     registry: Registry, kernel: Kernel, workload: Workload, device: DeviceIdentity, told: Told, limits: Limits | None = None
 ) -> Recorded:
-    """Try every valid config once. Raises UsageError where the kernel can't run it, or there are too many or none."""
+    """Try every valid config once; builds run ahead. Raises UsageError where the kernel can't run it, or there are too many or none."""
     space, limits = kernel.space, limits or Limits()
     if not (answer := registry.can_run(kernel, workload.device) and kernel.support.fits(workload)):
         raise UsageError(f"{kernel.name} can't be recorded on {workload.label()}: {answer.reason}.")
@@ -33,11 +34,13 @@ def record(
     configs = list(space.configs(workload))
     if not configs:
         raise UsageError(f"no config of {kernel.name} keeps its constraints on {workload.label()}.", do="Give another shape.")
+    items = [Item(kernel.name, config, workload) for config in configs]
     trials = []
-    with Worker() as worker:
+    ahead.build(items, limits, ahead.processes(len(items)))
+    with Worker(memory=limits.memory(workload.device)) as worker:
         bench = Bench(worker, limits)
-        for config in configs:
-            trials.append(Finished(config, bench.trial(Item(kernel.name, config, workload), limits.trial)))
+        for item in items:
+            trials.append(Finished(item.config, bench.trial(item, limits.trial)))
             told(len(trials), len(configs), trials[-1])
     wanted = {config_key(config): config for config in space.hints_for(workload) if space.allows(config, workload)}
     about = {"source_hash": kernel.source_hash(), "protocol": PROTOCOL, "versions": versions(), "commit": commit(), "recorded_at": now()}

@@ -6,12 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from kernelyard.errors import Interrupted
 from kernelyard.registry.spec import Choice, DeviceIdentity, Status, Workload
 
 COUNTED = (Status.OK, Status.WRONG, Status.BUILD_FAILED, Status.CRASHED, Status.TIMED_OUT, Status.PRUNED)
 _PLAIN = (
     "device_time_us", "call_time_us", "eager_us", "compile_us", "speedup_vs_eager", "speedup_vs_compile", "percent_of_ceiling",
     "ceiling_note", "trials", "baselines", "finals", "cold_build_s", "clock", "protocol", "cache", "noisy", "searched", "skipped",
+    "interrupted",
 )  # fmt: skip
 
 
@@ -72,3 +74,11 @@ class TuneReport:
             "matrix": {"name": self.matrix_name, "hash": self.matrix_hash},
             "workloads": [report.to_json() for report in self.workloads],
         }
+
+
+class Stopped(Interrupted):
+    """A run that Ctrl-C ended. `report` has the workloads that were finished, and the one that was being tuned if something was right."""
+
+    def __init__(self, asked: str, report: TuneReport, *, exists: str, do: str) -> None:
+        super().__init__(asked, exists=exists, do=do)
+        self.report = report

@@ -75,12 +75,11 @@ def _from_hub(package: str) -> Callable[[int], BaseSampler]:
 
     from optuna.samplers import BaseSampler
 
-    hub: Any = importlib.import_module("optunahub")
     try:
+        hub: Any = importlib.import_module("optunahub")
         module = hub.load_module(package)
-    except Exception as error:  # the network, GitHub, and whatever a stranger's package raises when it is imported
-        told = str(error).partition("\n")[0]
-        why = f"{type(error).__name__}: {told}"
+    except Exception as error:  # half an installation, the network, GitHub, and whatever a stranger's package raises when it is imported
+        why = f"{type(error).__name__}: {_told(error)}"
         raise UsageError(f"OptunaHub's {package} can't be loaded: {why}.", do="Browse https://hub.optuna.org") from error
     classes = [one for one in vars(module).values() if inspect.isclass(one) and issubclass(one, BaseSampler)]
     own = [one for one in classes if one.__module__.startswith(module.__name__)]
@@ -89,3 +88,9 @@ def _from_hub(package: str) -> Callable[[int], BaseSampler]:
     kind: Any = own[0]
     seeded = "seed" in inspect.signature(kind).parameters
     return lambda seed: kind(seed=seed) if seeded else kind()
+
+
+def _told(error: Exception) -> str:
+    """The line that says why: git's own, which OptunaHub fetches with, comes after its command; else the first."""
+    lines = str(error).splitlines() or [""]
+    return next((line.partition("fatal: ")[2] for line in lines if "fatal: " in line), lines[0]).strip("' .")

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from optuna.storages import RDBStorage
@@ -19,7 +19,7 @@ from kernelyard.store.results import commit, versions
 from kernelyard.tuner import finals, keeping, samplers, studies
 from kernelyard.tuner import search as searching
 from kernelyard.tuner.answers import Asked, from_store
-from kernelyard.tuner.bench import Bench, Item, Result
+from kernelyard.tuner.bench import Bench, Finished, Item, Result
 from kernelyard.tuner.locks import alone, lock_path
 from kernelyard.tuner.plan import KernelPlan, Plan
 from kernelyard.tuner.progress import Tracker
@@ -40,6 +40,8 @@ class Session:
     trials: RDBStorage
     bench: Bench
     sampling: Sampling
+    stopped: bool = False
+    """Whether Ctrl-C came while a workload was being tuned, and its report has the best so far."""
 
     def workload(self, plan: Plan, tracker: Tracker) -> WorkloadReport:
         """One workload, alone among processes of this home; answered from the store if another tuned it meanwhile."""
@@ -53,33 +55,48 @@ class Session:
             return self._tuned(plan, tracker)
 
     def _tuned(self, plan: Plan, tracker: Tracker) -> WorkloadReport:
-        found = {search.kernel.name: self._searched(search, plan, tracker) for search in plan.searches}
-        finished = {name: one.finished for name, one in found.items()}
-        tracker.finals()
-        finalists = finals.lineup(plan, self.asked.op, finished)
+        found = {search.kernel.name: searching.Searched([], "interrupted") for search in plan.searches}
+        try:
+            for search in plan.searches:
+                found[search.kernel.name] = self._searched(search, plan, tracker, found[search.kernel.name].finished)
+            tracker.finals()
+            return self._chosen(plan, found, tracker)
+        except KeyboardInterrupt:
+            if not any(one.result.status is Status.OK for each in found.values() for one in each.finished):
+                raise
+            self.stopped = True
+            tracker.finals("stopping")
+            return self._chosen(quick(plan), found, tracker)
+
+    def _chosen(self, plan: Plan, found: Mapping[str, searching.Searched], tracker: Tracker) -> WorkloadReport:
+        finalists = finals.lineup(plan, self.asked.op, {name: one.finished for name, one in found.items()})
         self.bench.keep([finalist.item for finalist in finalists])
         outcome = finals.play(self.bench, self.asked.op, finalists, self.asked.limits)
         self.bench.keep([])
-        report = keeping.keep(self.asked, self.store, plan, found, outcome)
+        report = keeping.keep(self.asked, self.store, plan, found, outcome, interrupted=self.stopped)
         tracker.chosen(report.choice.kernel, report.choice.config)
         return report
 
-    def _searched(self, search: KernelPlan, plan: Plan, tracker: Tracker) -> searching.Searched:
+    def _searched(self, search: KernelPlan, plan: Plan, tracker: Tracker, seen: list[Finished]) -> searching.Searched:
+        """`seen` gets each trial as it ends, so that an interruption finds them."""
         name = search.kernel.name
 
         def run(config: Config) -> Result:
+            tracker.say("trying", name, config)
             result = self.bench.trial(Item(name, config, plan.workload), self.asked.limits.trial)
             if result.status is Status.BUILD_FAILED:
                 self._refuse_a_full_disk()
             return result
 
         def ended(config: Config, result: Result, resumed: bool) -> None:
-            time_us = result.timing.median_us if result.timing is not None else None
-            tracker.ended(name, config, result.status, time_us, resumed=resumed)
+            seen.append(Finished(config, result))
+            tracker.ended(name, config, result, resumed=resumed)
 
         with studies.failures(self.asked.storage or str(self.store.path)):
             study = studies.open_study(self.trials, search.kernel, self.key(search, plan), self.sampling.make(0), anew=self.asked.force)
-            return searching.search(study, search, plan.workload, run, ended, self.sampling, self.asked.ending.started())
+            found = searching.search(study, search, plan.workload, run, ended, self.sampling, self.asked.ending.started())
+        tracker.unneeded(search.budget - sum(one.tried for one in found.finished))
+        return found
 
     def _refuse_a_full_disk(self) -> None:
         """A build that failed for want of space says nothing about the config: not recorded, tried again once there is some."""
@@ -99,11 +116,16 @@ class Session:
         }  # fmt: skip
 
 
+def quick(plan: Plan) -> Plan:
+    """The plan without what takes minutes in finals: an interrupted run meets plain torch alone."""
+    return replace(plan, references=tuple(kernel for kernel in plan.references if kernel.backend != "compile"))
+
+
 @contextmanager
 def opened(asked: Asked) -> Iterator[Session]:
     """A session; its worker is gone when it ends."""
     sampling = samplers.sampling(asked.sampler)
-    with open_store() as store, Worker() as worker:
+    with open_store() as store, Worker(memory=asked.limits.memory(asked.device.type)) as worker:
         trials = studies.open_storage(asked.storage or f"sqlite:///{store.path}")
         store.save_run(_run(asked))
         yield Session(asked, store, trials, Bench(worker, asked.limits), sampling)

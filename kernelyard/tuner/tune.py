@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kernelyard.errors import Interrupted, StoreFailed, UsageError
+from kernelyard.errors import StoreFailed, UsageError
 from kernelyard.registry import registry as registries
 from kernelyard.registry.machine import identity
 from kernelyard.registry.op import Matrix, Op
@@ -17,7 +17,7 @@ from kernelyard.tuner.ending import Ending
 from kernelyard.tuner.limits import Limits
 from kernelyard.tuner.plan import plan
 from kernelyard.tuner.progress import Listener, Tracker, nobody
-from kernelyard.tuner.report import TuneReport, WorkloadReport
+from kernelyard.tuner.report import Stopped, TuneReport, WorkloadReport
 
 
 def tune(
@@ -47,7 +47,8 @@ def tune(
     sampler    who proposes configs where a space is not searched whole: see `kernelyard.tuner.samplers`
     minutes    of search for each kernel and workload, at most
     patience   trials without a gain beyond noise that end the search of a kernel on a workload
-    Raises Interrupted on Ctrl-C, with every finished trial and workload kept.
+    Raises Stopped on Ctrl-C, with every finished trial and workload kept. The best so far of the one that was being tuned meets plain
+    torch once more and is stored, where no valid choice is; a Ctrl-C meanwhile ends that too.
     """
     if trials is not None and trials < 1:
         raise UsageError(f"{trials} trials were asked for.", do="Ask for at least 1.")
@@ -70,13 +71,15 @@ def tune(
 
         try:
             with opened(asked) as session:
+                tracker.watch(session.bench.spent)
                 for i in missing:
                     tracker.begin(plans[i].workload)
                     reports[i] = session.workload(plans[i], tracker)
+                    if session.stopped:
+                        raise KeyboardInterrupt
         except KeyboardInterrupt:
-            again = "The same command goes on from there."
-            raise Interrupted(f"tuning {op.name} was stopped.", exists=tracker.so_far(), do=again) from None
-    return _report(asked, [report for report in reports if report is not None])
+            raise _stopped(asked, reports, tracker) from None
+    return _report(asked, reports)
 
 
 def _stored(op: Op) -> list[Entry]:
@@ -90,8 +93,20 @@ def _stored(op: Op) -> list[Entry]:
         return listed(op.name)
 
 
-def _report(asked: Asked, reports: Sequence[WorkloadReport]) -> TuneReport:
+def _stopped(asked: Asked, reports: Sequence[WorkloadReport | None], tracker: Tracker) -> Stopped:
+    """What Ctrl-C leaves: the finished workloads, and the best so far of the one that was being tuned."""
+    said = ""
+    for best in (report for report in reports if report is not None and report.evidence.get("interrupted")):
+        config = " ".join(f"{name}={value}" for name, value in best.choice.config.items())
+        kept = "is stored" if best.stored else "is not stored: a valid choice stands"
+        said = f" The best so far on {best.workload.label()}, {f'{best.choice.kernel} {config}'.strip()}, {kept}."
+    again = "The same command goes on from there."
+    return Stopped(f"tuning {asked.op.name} was stopped.", _report(asked, reports), exists=f"{tracker.so_far()}{said}", do=again)
+
+
+def _report(asked: Asked, all_of: Sequence[WorkloadReport | None]) -> TuneReport:
     """The run id is this run's; the stored one's where nothing was measured and all came of one run."""
+    reports = [report for report in all_of if report is not None]
     runs = {report.choice.run_id for report in reports}
     run_id = runs.pop() if len(runs) == 1 and all(report.from_cache for report in reports) else asked.run_id
     name, content = asked.matrix_identity

@@ -12,21 +12,22 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable
-from typing import Any, TextIO
+from typing import Any, NoReturn, TextIO
 
 from kernelyard.errors import BuildFailed, KernelyardError, Unsupported
 from kernelyard.registry.lazy import load
 from kernelyard.registry.spec import Status
+from kernelyard.verify.machine import is_out_of_memory, out_of_memory
 
 F_SETSIG = 10  # Linux; Python's fcntl does not name it
 
 
-def serve(request: int, reply: int, lifeline: int, memory_bytes: int) -> None:
+def serve(request: int, reply: int, lifeline: int, data_bytes: int) -> None:
     """Answers requests until the parent closes the pipe."""
     _die_with_parent(lifeline)
     faulthandler.enable()  # a crash then ends with the Python stack that led to it
-    if memory_bytes:
-        _limit_memory(memory_bytes)
+    if data_bytes:
+        _limit_memory(data_bytes)
     for descriptor in (request, reply, lifeline):
         os.set_inheritable(descriptor, False)
     with open(request, encoding="utf-8") as requests, open(reply, "w", encoding="utf-8") as replies:
@@ -41,14 +42,23 @@ def _answer(request: dict[str, Any], replies: TextIO) -> None:
         _send(replies, {"token": token, "started": True})
         result: dict[str, Any] = {"status": Status.OK, "value": _checked(job, request["payload"]), "reason": ""}
     except SystemExit as error:
-        sys.stdout.flush()
-        os._exit(error.code if isinstance(error.code, int) else 1)  # as the kernel asked; the parent sees and says so
+        _leave(error.code)
     except Exception as error:
         traceback.print_exc()
-        result = {"status": _status(error), "value": None, "reason": _words(error), "last": _device_is_suspect()}
+        last = is_out_of_memory(error) or _device_is_suspect()  # what it took by then may still be held
+        result = {"status": _status(error), "value": None, "reason": _words(error), "last": last}
     sys.stdout.flush()
     sys.stderr.flush()
     _send(replies, {"token": token, **result})
+
+
+def _leave(code: object) -> NoReturn:
+    """As the kernel asked, and as Python does it: nothing is 0, words are printed and are 1. The parent sees and says so."""
+    if code is not None and not isinstance(code, int):
+        print(code, file=sys.stderr)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0 if code is None else code & 0xFF if isinstance(code, int) else 1)
 
 
 def _checked(job: Callable[[dict[str, Any]], Any], payload: dict[str, Any]) -> dict[str, Any]:
@@ -71,8 +81,8 @@ def _status(error: Exception) -> Status:
 
 
 def _words(error: Exception) -> str:
-    if isinstance(error, MemoryError):
-        return f"out of memory: {error}".rstrip(": ")
+    if is_out_of_memory(error):
+        return out_of_memory(error)
     return str(error) if isinstance(error, KernelyardError) else f"{type(error).__name__}: {error}"
 
 
@@ -85,7 +95,9 @@ def _device_is_suspect() -> bool:
 def _limit_memory(limit_bytes: int) -> None:
     import resource
 
-    resource.setrlimit(resource.RLIMIT_AS, (limit_bytes, limit_bytes))
+    most = resource.getrlimit(resource.RLIMIT_DATA)[1]
+    soft = limit_bytes if most == resource.RLIM_INFINITY else min(limit_bytes, most)
+    resource.setrlimit(resource.RLIMIT_DATA, (soft, most))  # the user's own may be lower
 
 
 def _die_with_parent(lifeline: int) -> None:

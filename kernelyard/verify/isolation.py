@@ -27,6 +27,12 @@ from kernelyard.registry.spec import Status
 LOG_BYTES = 64 * 1024
 """Of what a job prints; a compiler's errors fit, a flood does not."""
 
+LOOK_S = 0.1
+"""Between two looks at a child's resident memory: one core fills some 70 MB meanwhile, at 0.7 GB/s of new pages."""
+
+MOST_REPLY_BYTES = 64 << 20
+"""Of one reply: a job that floods whatever pipe it finds must not fill our memory."""
+
 MOST_ENDING_S = 30
 """For a process that is going: its pipes close before the driver has taken down its CUDA context, which may take seconds."""
 
@@ -48,16 +54,31 @@ class Outcome:
     reason: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class MemoryLimit:
+    """How much memory a child may take, so that a greedy kernel meets its own limit and not the out-of-memory killer.
+
+    data_bytes       of private writable memory, kept by the system (RLIMIT_DATA): an allocation beyond it fails inside the child, at once.
+                     For the CPU only: a CUDA context maps far more than it uses, and in which way is the driver's affair.
+                     Not RLIMIT_AS, which counts torch's libraries and what threads only reserve
+    resident_bytes   of anonymous memory that is really there, looked at from here every 0.1 s: beyond it the child is killed. Linux alone
+                     tells. Memory of the GPU needs no limit: want of it is an error of the driver, and nobody else's process dies
+    """
+
+    data_bytes: int | None = None
+    resident_bytes: int | None = None
+
+
 class Worker:
     """Runs jobs in a child process, one at a time; a context manager, because the child must not outlive it.
 
     env            variables to add to the child's environment: {"TRITON_INTERPRET": "1"}
     log            a file to which the output of jobs that failed is appended
-    memory_bytes   limit on the child's address space; for the CPU only, CUDA reserves far more than it uses
+    memory      what the child may take; by default all there is
     """
 
-    def __init__(self, env: Mapping[str, str] | None = None, log: Path | None = None, memory_bytes: int | None = None) -> None:
-        self._env, self._log, self._memory_bytes = dict(env or {}), log, memory_bytes
+    def __init__(self, env: Mapping[str, str] | None = None, log: Path | None = None, memory: MemoryLimit | None = None) -> None:
+        self._env, self._log, self._memory = dict(env or {}), log, memory or MemoryLimit()
         self._child: _Child | None = None
 
     def __enter__(self) -> Self:
@@ -98,7 +119,7 @@ class Worker:
         if self._child is not None and self._child.process.poll() is not None:
             self.close()
         if self._child is None:
-            self._child = _Child(self._env, self._memory_bytes)
+            self._child = _Child(self._env, self._memory)
         child = self._child
         child.send(request, token)
         started = time.monotonic()
@@ -116,11 +137,13 @@ class Worker:
 
     def _broken(self, child: _Child, limit_s: float, seconds: float) -> Outcome:
         """No reply came: the child hangs or is dead."""
-        hangs = not child.ended
-        if not hangs:
+        hangs = not child.ended and not child.excess
+        if not hangs and not child.excess:
             _wait(child.process)
         code = child.process.poll()
         self.close()
+        if child.excess:
+            return Outcome(Status.CRASHED, None, child.log(), seconds, f"out of memory: {child.excess}; killed")
         if hangs:
             return Outcome(Status.TIMED_OUT, None, child.log(), seconds, f"still running after {limit_s:g} s; killed")
         return Outcome(Status.CRASHED, None, child.log(), seconds, _death(code))
@@ -129,14 +152,14 @@ class Worker:
 class _Child:
     """One child process and its pipes: requests, replies, what it prints, and one whose end means that we died."""
 
-    def __init__(self, env: Mapping[str, str], memory_bytes: int | None) -> None:
+    def __init__(self, env: Mapping[str, str], memory: MemoryLimit) -> None:
         request_read, self._request = os.pipe()
         self._reply, reply_write = os.pipe()
         self._output, output_write = os.pipe()
         lifeline_read, self._lifeline = os.pipe()
         theirs = (request_read, reply_write, lifeline_read, output_write)
         # -P: the folder that the user stands in must not shadow torch; our own sys.path goes along instead.
-        numbers = [str(number) for number in (*theirs[:3], memory_bytes or 0)]
+        numbers = [str(number) for number in (*theirs[:3], memory.data_bytes or 0)]
         command = [sys.executable, "-P", "-m", "kernelyard.verify.isolation", *numbers]
         path = os.pathsep.join(os.path.abspath(entry) for entry in sys.path)
         try:
@@ -148,7 +171,8 @@ class _Child:
             for descriptor in theirs:
                 os.close(descriptor)
         os.set_blocking(self._output, False)
-        self.ended = False
+        self.ended, self.excess = False, ""
+        self._resident_bytes, self._next_look = memory.resident_bytes, 0.0
         self._printed = bytearray()
         self._replies = bytearray()
         self._token = ""
@@ -165,19 +189,35 @@ class _Child:
                 view = view[os.write(self._request, view) :]
 
     def receive(self, deadline: float) -> dict[str, Any] | None:
-        """The next reply; None at the deadline or once the child has closed its side (`ended`)."""
+        """The next reply; None at the deadline, once the child has closed its side (`ended`) or has taken too much memory (`excess`)."""
+        step_s = LOOK_S if self._resident_bytes else 1.0
         while (reply := self._next_reply()) is None:
             remaining = deadline - time.monotonic()
-            if remaining <= 0:
+            if remaining <= 0 or self._greedy():
                 return None
-            for key, _ in self._selector.select(min(remaining, 1.0)):
+            dead = self.process.poll() is not None  # asked before its pipes: what it wrote last is still read
+            ready = self._selector.select(min(remaining, 0.0 if dead else step_s))
+            for key, _ in ready:
                 if key.fd == self._output:
                     self.drain()
                 elif not self._receive_some():
                     self.ended = True
                     return None
+            if dead and not ready:  # a process that it left behind holds its pipes
+                self.ended = True
+                return None
         self.drain()
         return reply
+
+    def _greedy(self) -> bool:
+        """Whether it has taken more than it may; looked at now and then."""
+        if self._resident_bytes is None or time.monotonic() < self._next_look:
+            return False
+        self._next_look = time.monotonic() + LOOK_S
+        taken = resident_bytes(self.process.pid)
+        if taken > self._resident_bytes:
+            self.excess = f"{taken / 1e9:.1f} GB of {self._resident_bytes / 1e9:.1f} GB were taken"
+        return bool(self.excess)
 
     def _next_reply(self) -> dict[str, Any] | None:
         while b"\n" in self._replies:
@@ -192,7 +232,7 @@ class _Child:
     def _receive_some(self) -> bool:
         content = os.read(self._reply, 1 << 16)
         self._replies += content
-        return bool(content)
+        return bool(content) and len(self._replies) <= MOST_REPLY_BYTES
 
     def drain(self) -> None:
         """Takes what was printed so far, at most 16 MiB at a time, and keeps the tail."""
@@ -234,6 +274,15 @@ def ending(pid: int) -> bool:
         return Path(f"/proc/{pid}/statm").read_text().startswith("0 ")
     except OSError:
         return False
+
+
+def resident_bytes(pid: int) -> int:
+    """Anonymous memory of a process that is really there: resident pages but those of files and shared ones; 0 where Linux doesn't tell."""
+    try:
+        resident, shared = Path(f"/proc/{pid}/statm").read_text().split()[1:3]
+    except (OSError, ValueError):
+        return 0
+    return (int(resident) - int(shared)) * os.sysconf("SC_PAGE_SIZE")
 
 
 def _death(code: int | None) -> str:

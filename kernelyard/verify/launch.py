@@ -16,6 +16,7 @@ from kernelyard.registry.spec import Status
 from kernelyard.verify import guards
 from kernelyard.verify.guards import Guarded
 from kernelyard.verify.inputs import Inputs
+from kernelyard.verify.machine import raised
 from kernelyard.verify.outcome import CheckerFailed, Fault, checking
 from kernelyard.verify.workspace import Workspaces
 
@@ -60,7 +61,7 @@ class Launcher:
         except (Unsupported, BuildFailed, Fault, CheckerFailed):
             raise
         except Exception as error:
-            raise Fault(f"raised {type(error).__name__}: {str(error)[:800]}", Status.CRASHED) from error
+            raise Fault(raised(error), Status.CRASHED) from error
         with checking("keeping the outputs"):
             held = tuple(o.detach().clone() if isinstance(o, Tensor) else o for o in outputs)
         return Launched(outputs, held, regions, workspaces)

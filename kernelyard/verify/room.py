@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import torch
 
 from kernelyard.registry.op import Op
 from kernelyard.registry.spec import DTYPE_BYTES, YES, Answer, TensorSpec, Workload, no
-from kernelyard.verify import compare, guards
+from kernelyard.verify import compare, guards, machine
 
 ALWAYS_THERE = 64 << 20
 """Not worth asking for: less than importing torch takes."""
@@ -63,43 +62,12 @@ def output_specs(op: Op, workload: Workload) -> tuple[TensorSpec, ...]:
 def free_bytes(device: torch.device) -> int | None:
     """What this process can still take: on CUDA the driver's figure and what torch keeps unused, else the machine's.
 
-    On Linux the least of available memory, the control group's and the process's own limit; None where nothing tells.
+    None where nothing tells.
     """
     if device.type == "cuda":
         unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
         return torch.cuda.mem_get_info(device)[0] + unused
-    limits = [limit for limit in (_available(), _control_group(), _address_space()) if limit is not None]
-    return min(limits, default=None)
-
-
-def _available() -> int | None:
-    return _field(Path("/proc/meminfo"), "MemAvailable:")
-
-
-def _field(path: Path, name: str) -> int | None:
-    """A figure in kB from a file of /proc, in bytes."""
-    try:
-        lines = path.read_text().splitlines()
-    except OSError:
-        return None
-    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith(name)), None)
-
-
-def _control_group() -> int | None:
-    try:
-        folder = Path("/sys/fs/cgroup", Path("/proc/self/cgroup").read_text().splitlines()[-1].rpartition(":")[2].lstrip("/"))
-        most, used = (folder / "memory.max").read_text().strip(), (folder / "memory.current").read_text()
-    except (OSError, IndexError):
-        return None
-    return None if most == "max" else max(int(most) - int(used), 0)
-
-
-def _address_space() -> int | None:
-    import resource
-
-    most = resource.getrlimit(resource.RLIMIT_AS)[0]
-    used = _field(Path("/proc/self/status"), "VmSize:")
-    return None if most == resource.RLIM_INFINITY or used is None else max(most - used, 0)
+    return machine.free_bytes()
 
 
 def _span(spec: TensorSpec) -> int:

@@ -16,9 +16,7 @@ from kernelyard.errors import Unsupported
 linux = pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="a process's peak is read from /proc")
 
 
-@pytest.mark.parametrize(
-    ("power", "growth"), [(0.0, "linear"), (1.0, "linear"), (1.1, "linear"), (1.3, "not linear"), (2.0, "not linear")]
-)
+@pytest.mark.parametrize(("power", "growth"), [(0.0, "linear"), (1.0, "linear"), (1.1, "linear"), (1.3, "not linear"), (2.0, "not linear")])
 def test_the_exponent_is_that_of_the_bytes(power: float, growth: str) -> None:
     found = memory.verdict({length: round(1e6 * length**power) for length in memory.LENGTHS})
     assert found["growth"] == growth and math.isclose(found["exponent"], power, abs_tol=1e-6)

@@ -3,7 +3,7 @@
 What is asynchronous happens as late as the rules allow, or at once, by chance: a load when somebody waits, a product when its warpgroup
 waits for it, a store when its issuer waits for it. So a barrier that is missing, or in the wrong phase, shows as wrong numbers, and parts
 that wait for each other for ever are found at once: `Stuck`. Shared memory begins as NaN; addresses out of bounds raise.
-It knows no layouts, and so nothing of registers or of swizzles.
+It knows no layouts, and so nothing of registers, of pairs in them or of swizzles.
 """
 
 from __future__ import annotations
@@ -129,6 +129,9 @@ class Shared:
     def store(self, value: torch.Tensor) -> None:
         HERE.fenced = False
         self.data.copy_(value)
+
+    def load(self, layout: Any) -> torch.Tensor:
+        return self.data.clone()
 
 
 def allocate(dtype: torch.dtype, shape: list[int], layout: Any) -> Any:
@@ -263,7 +266,7 @@ GL = SimpleNamespace(
 )  # fmt: skip
 BARRIERS = SimpleNamespace(
     MBarrierLayout=lambda: "barrier", init=init,
-    wait=lambda barrier, phase: HERE.machine.wait(lambda: barrier.phase & 1 != int(phase)),
+    wait=lambda barrier, phase, pred=True: HERE.machine.wait(lambda: not pred or barrier.phase & 1 != int(phase)),
     expect=lambda barrier, count: told(barrier, 1, count), arrive=lambda barrier, count: told(barrier, count, 0),
 )  # fmt: skip
 
@@ -278,6 +281,7 @@ def run(module: ModuleType, launch: TritonLaunch, outputs: tuple[torch.Tensor, .
     for name, value in vars(module).items():
         if hasattr(value, "arg_names"):
             here[name] = FunctionType(value.fn.__code__, here)
+    here |= {"paired": lambda values, dtype: values.to(dtype), "unpaired": lambda words, dtype, layout: words}
     values = iter(launch.arguments(outputs, *args))
     call = {name: launch.constants[name] if name in launch.constants else _given(next(values)) for name in launch.function.arg_names}
     for program in range(launch.grid[0]):

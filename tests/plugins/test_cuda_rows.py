@@ -78,6 +78,26 @@ def test_a_ring_takes_rows_of_whole_16_bytes_of_which_two_fit_in_shared_memory(o
     assert "x must start at a multiple of 16 bytes" in fits(replace(workload(ring, (9, 4096)), tensors=(("x", x),))).reason
 
 
+@pytest.mark.parametrize("op", ["rmsnorm", "softmax", "add_rmsnorm"])
+def test_rows_that_wait_in_shared_memory_are_whole_16_bytes_of_every_input(op: str) -> None:
+    kernel = kernel_of(op, "cuda.staged")
+    work = workload(kernel, (9, 32768))
+    assert kernel.support.fits(work) and kernel.support.fits(workload(kernel, (9, 65536), "float32"))
+    assert "rows of x of 4095 columns, 4095 apart, don't all start" in kernel.support.fits(workload(kernel, (9, 4095))).reason
+    name = "residual" if op == "add_rmsnorm" else "x"
+    apart, off = TensorSpec((9, 32768), "bfloat16", (32772, 1)), TensorSpec((9, 32768), "bfloat16", (32768, 1), aligned=False)
+    for spec, reason in ((apart, f"rows of {name} of 32768 columns, 32772 apart"), (off, f"{name} must start at a multiple of 16 bytes")):
+        tensors = tuple((each, spec if each == name else given) for each, given in work.tensors)
+        assert reason in kernel.support.fits(replace(work, tensors=tensors)).reason
+
+
+@pytest.mark.parametrize(("cols", "whole"), [(768, 1), (1024, 1), (776, 0), (4095, 0)])
+def test_no_thread_asks_whether_it_has_a_vector_where_all_have_as_many(cols: int, whole: int) -> None:
+    kernel = kernel_of("softmax", "cuda.row")
+    work = workload(kernel, (4096, cols))
+    assert load(kernel.entry)(work, kernel.space.default_for(work)).defines["WHOLE"] == whole
+
+
 @pytest.mark.parametrize(
     ("op", "shape", "first"),
     [
@@ -202,6 +222,21 @@ def test_a_ring_s_rows_come_by_bulk_copies_and_nothing_spills(op: str, home: Pat
         assert not re.search(r"\b(STL|LDL|MEMBAR)\b", code)
 
 
+@builds
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(("op", "second"), [("rmsnorm", ""), ("add_rmsnorm", ""), ("softmax", "kept"), ("softmax", "again")])
+def test_staged_rows_come_past_registers_and_as_many_blocks_as_the_space_allows_don_t_spill(op: str, second: str, home: Path) -> None:
+    kernel = kernel_of(op, "cuda.staged")
+    work = workload(kernel, (2048, 32768))
+    config = next(config for config in kernel.space.hints_for(work) if config.get("second", "") == second)
+    library = artefact(load(kernel.entry)(work, config), kernel.folder, kernel.name, recipe("9.0a"))
+    forms = [code for code in functions(disassembled(library)) if "staged" in code.partition("\n")[0]]
+    assert len(forms) == 2, "one for an output of whole vectors, one for an output that starts anywhere"
+    for code in forms:
+        assert re.search(r"\bLDGSTS\.E\.BYPASS\.128\b", code) and re.search(r"\bLDS\.128\b", code)
+        assert not re.search(r"\b(STL|LDL|MEMBAR)\b", code)
+
+
 # On a GPU -------------------------------------------------------------------------------------------
 
 CONFIGS: dict[str, tuple[Config, ...]] = {
@@ -216,6 +251,14 @@ CONFIGS: dict[str, tuple[Config, ...]] = {
     "softmax/cuda.cluster": ({"threads": 64, "cluster": 8}, {"threads": 96, "cluster": 2}),
     "rmsnorm/cuda.ring": ({"threads": 128, "stages": 2, "blocks_per_sm": 1}, {"threads": 512, "stages": 4, "blocks_per_sm": 2}),
     "softmax/cuda.ring": ({"threads": 128, "stages": 2, "blocks_per_sm": 1}, {"threads": 512, "stages": 4, "blocks_per_sm": 2}),
+    "softmax/cuda.staged": (
+        {"threads": 128, "cluster": 1, "blocks_per_sm": 2, "second": "kept"},
+        {"threads": 256, "cluster": 1, "blocks_per_sm": 2, "second": "again"},
+        {"threads": 128, "cluster": 2, "blocks_per_sm": 1, "second": "again"},
+        {"threads": 128, "cluster": 4, "blocks_per_sm": 3, "second": "kept"},
+    ),
+    "rmsnorm/cuda.staged": ({"threads": 128, "cluster": 1, "blocks_per_sm": 2}, {"threads": 128, "cluster": 4, "blocks_per_sm": 3}),
+    "add_rmsnorm/cuda.staged": ({"threads": 128, "cluster": 1, "blocks_per_sm": 2}, {"threads": 128, "cluster": 4, "blocks_per_sm": 3}),
     "rmsnorm_backward/cuda.cluster": (
         {"threads": 64, "cluster": 1, "stages": 2, "blocks_per_sm": 1, "ahead": False},
         {"threads": 96, "cluster": 2, "stages": 3, "blocks_per_sm": 2, "ahead": False},
@@ -225,7 +268,7 @@ CONFIGS: dict[str, tuple[Config, ...]] = {
         {"threads": 64, "cluster": 8, "stages": 3, "blocks_per_sm": 1, "ahead": True},
     ),
 }  # fmt: skip
-SHAPES = ((1, 13), (7, 129), (300, 1000), (33, 4095), (2, 4111), (700, 4096), (601, 1032))
+SHAPES = ((1, 13), (7, 129), (300, 1000), (33, 4095), (2, 4111), (700, 4096), (601, 1032), (40, 4104))
 
 
 @pytest.mark.gpu
@@ -261,7 +304,7 @@ def test_every_form_keeps_the_contract_at_every_alignment(kernel: Kernel, agreem
 def test_an_output_that_starts_anywhere_is_written_and_nothing_beside_it(kernel: Kernel, offset: int, agreement: ModuleType) -> None:
     from kernelyard.plugins.cuda.build import builder
 
-    op, work = op_of(kernel), workload(kernel, (5, 4096 if kernel.name == "cuda.ring" else 4099))
+    op, work = op_of(kernel), workload(kernel, (5, 4096 if kernel.name in ("cuda.ring", "cuda.staged") else 4099))
     args = op.inputs(work, torch.Generator("cuda").manual_seed(2))
     built = builder.build(op, kernel, work, kernel.space.default_for(work))
     first, *others = op.empty(*args)

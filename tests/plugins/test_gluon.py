@@ -158,29 +158,29 @@ HEADS = [
     (1, 2, 2, 1, 700, 64), (1, 5, 1, 65, 129, 128), (1, 2, 1, 3, 0, 64),
 ]  # fmt: skip
 """Among them rows that see no key, or none in the first two blocks, and no keys at all."""
-FORMS = [(2, 2, False), (2, 2, True), (3, 3, False)]
+FORMS = [(2, 2, False, False), (2, 2, True, True), (3, 3, False, False)]
 
 
-@pytest.mark.parametrize(("consumers", "stages", "turns"), FORMS, ids=["two", "in turn", "three"])
+@pytest.mark.parametrize(("consumers", "stages", "turns", "held"), FORMS, ids=["two", "in turn", "three"])
 @pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
 def test_attention_of_any_lengths_is_right_and_no_part_waits_for_ever(
-    causal: bool, consumers: int, stages: int, turns: bool, monkeypatch: pytest.MonkeyPatch
+    causal: bool, consumers: int, stages: int, turns: bool, held: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    config = {"consumers": consumers, "stages": stages, "taking_turns": turns, "group_mb": 16}
+    config = {"consumers": consumers, "stages": stages, "taking_turns": turns, "queries_held": held, "group_mb": 16}
     for shape in HEADS:
         if consumers == 3 and shape[-1] == 128:
             continue
         agrees(ATTENTION, workload(ATTENTION, shape, causal=causal, return_lse=True), config, monkeypatch)
 
 
-@pytest.mark.parametrize("scale", [-0.2, 0.0])
-def test_a_scale_may_be_negative_or_nothing(scale: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    config = {"consumers": 2, "stages": 2, "taking_turns": True, "group_mb": 16}
+@pytest.mark.parametrize(("scale", "held"), [(-0.2, False), (-0.2, True), (0.0, False)])
+def test_a_scale_may_be_negative_or_nothing(scale: float, held: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = {"consumers": 2, "stages": 2, "taking_turns": True, "queries_held": held, "group_mb": 16}
     agrees(ATTENTION, workload(ATTENTION, (1, 2, 2, 150, 300, 64), causal=True, return_lse=True), config, monkeypatch, scale=scale)
 
 
 def test_heads_may_lie_inside_of_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
-    config = {"consumers": 2, "stages": 2, "taking_turns": False, "group_mb": 16}
+    config = {"consumers": 2, "stages": 2, "taking_turns": False, "queries_held": False, "group_mb": 16}
     agrees(ATTENTION, workload(ATTENTION, (2, 4, 2, 70, 150, 64), "bshd", "float16", causal=True), config, monkeypatch)
 
 

@@ -14,12 +14,12 @@ from typing import Any
 
 import pytest
 
-from kernelyard.errors import Interrupted
+from kernelyard.registry import choices as registry_choices
 from kernelyard.registry import registry
 from kernelyard.registry.spec import config_key
 from kernelyard.tuner.limits import Limits
 from kernelyard.tuner.progress import Progress
-from kernelyard.tuner.report import TuneReport
+from kernelyard.tuner.report import Stopped, TuneReport
 from kernelyard.tuner.tune import tune
 
 Start = Callable[[str], "subprocess.Popen[str]"]
@@ -86,20 +86,49 @@ def test_two_at_once_both_finish_and_agree(fresh: Path, start: Start) -> None:
     assert len([row for row in trials(fresh) if row[1] == "COMPLETE"]) == 6
 
 
-def test_ctrl_c_keeps_what_finished_and_the_next_run_goes_on(fresh: Path) -> None:
+def test_ctrl_c_stores_the_best_so_far_and_the_next_run_goes_on(fresh: Path) -> None:
     seen: list[Progress] = []
 
     def interrupt(event: Progress) -> None:
-        seen.append(event)
-        if len(seen) == 2:
+        seen.extend([event] if event.stage == "trial" else [])
+        if len(seen) == 2 and event.stage == "trial":
             raise KeyboardInterrupt
 
     op = registry.current().op("many")
-    with pytest.raises(Interrupted, match="2 finished trials are kept") as caught:
+    with pytest.raises(Stopped, match="2 finished trials are kept") as caught:
         tune(op, [op.workload(op.matrices["performance/cpu"][0], "cpu")], "cpu", trials=3, limits=quick(), progress=interrupt)
     assert caught.value.exit_code == 130
     assert [dict(event.config) for event in seen] == [{"work": 3}, {"work": 5}]
+    (best,) = caught.value.report.workloads
+    found = registry_choices.find(best.workload)
+    assert best.stored and found is not None and (found.kernel, found.config) == (best.choice.kernel, best.choice.config)
+    assert "is stored" in str(caught.value) and best.evidence["interrupted"]
     after: list[Progress] = []
     tune(op, [op.workload(op.matrices["performance/cpu"][0], "cpu")], "cpu", trials=3, limits=quick(), progress=after.append)
     tried = [config_key(event.config) for event in (*seen, *after) if event.stage == "trial"]
     assert len(tried) == len(set(tried)) == 3
+
+
+def test_ctrl_c_does_not_replace_a_choice_that_holds(fresh: Path) -> None:
+    whole = finish("many", []).workloads[0].choice
+
+    def interrupt(event: Progress) -> None:
+        if event.stage == "trial":
+            raise KeyboardInterrupt
+
+    op = registry.current().op("many")
+    with pytest.raises(Stopped, match="a valid choice stands") as caught:
+        tune(op, [op.workload(op.matrices["performance/cpu"][0], "cpu")], "cpu", force=True, limits=quick(), progress=interrupt)
+    (best,) = caught.value.report.workloads
+    found = registry_choices.find(best.workload)
+    assert not best.stored and found is not None and found.run_id == whole.run_id
+
+
+def test_ctrl_c_before_anything_was_right_stores_nothing(fresh: Path) -> None:
+    def interrupt(event: Progress) -> None:
+        raise KeyboardInterrupt
+
+    op = registry.current().op("many")
+    with pytest.raises(Stopped, match="0 finished trials are kept") as caught:
+        tune(op, [op.workload(op.matrices["performance/cpu"][0], "cpu")], "cpu", limits=quick(), progress=interrupt)
+    assert caught.value.report.workloads == ()

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kernelyard.errors import Unsupported
+from kernelyard.errors import Unsupported, UsageError
 from kernelyard.registry import registry
 from kernelyard.registry.op import Point
 from kernelyard.registry.spec import Choice, TensorSpec, Workload
@@ -55,6 +55,17 @@ def test_a_kernel_asked_for_by_name_that_can_not_take_part_is_refused_with_its_r
     assert "float16" in plan(registry.current(), contract, workload, None).skipped["toy.tuned"]
     with pytest.raises(Unsupported, match="float16"):
         plan(registry.current(), contract, workload, None, ["toy.tuned"])
+
+
+def test_contradictory_constraints_are_refused_with_what_each_forbids_where_the_kernel_was_named(toy: Path) -> None:
+    with pytest.raises(UsageError, match=r"'work must be below 3' forbids 4 of 6; 'work must be above 5' forbids 4 of 6") as caught:
+        planned("empty", names=["toy.tuned"])
+    assert caught.value.exit_code == 2
+
+
+def test_a_kernel_with_an_empty_space_is_skipped_with_the_reason_where_it_was_not_named(toy: Path) -> None:
+    everything = planned("empty")
+    assert not everything.searches and "no config of its space" in everything.skipped["toy.tuned"]
 
 
 def entry(size: int, work: int, kernel: str = "toy.tuned", dtype: str = "float32") -> Entry:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import subprocess
@@ -84,3 +85,32 @@ def close_everything(payload: Payload) -> Payload:
 
 def fill_memory(payload: Payload) -> Payload:
     return {"n": len(bytearray(8 << 30))}
+
+
+def reserve_memory(payload: Payload) -> Payload:
+    import mmap
+
+    return {"n": len(mmap.mmap(-1, 8 << 30, prot=mmap.PROT_READ))}
+
+
+def fill_memory_slowly(payload: Payload) -> Payload:
+    print("took what it could", flush=True)
+    taken = []
+    for _ in range(2000):  # 2 GB, and then it waits: whoever watches has the time to see it
+        taken.append(b"x" * (1 << 20))
+    threading.Event().wait()
+    return {}
+
+
+def flood_every_pipe(payload: Payload) -> Payload:
+    while True:
+        for descriptor in range(3, 64):
+            with contextlib.suppress(OSError):
+                os.set_blocking(descriptor, False)
+                os.write(descriptor, b"x" * 65536)
+
+
+def leave_a_child_and_crash(payload: Payload) -> Payload:
+    if os.fork() == 0:
+        threading.Event().wait()
+    os._exit(5)

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from kernelyard.registry.spec import Status
-from kernelyard.verify.isolation import LOG_BYTES, Outcome, Worker, ending
+from kernelyard.verify.isolation import LOG_BYTES, MemoryLimit, Outcome, Worker, ending
 
 JOBS = "tests.verify.jobs"
 
@@ -113,9 +113,40 @@ def test_a_process_that_is_going_is_told_from_one_that_lives_on() -> None:
 
 
 def test_memory_limit_makes_a_greedy_job_fail_by_itself() -> None:
-    with Worker(memory_bytes=2 << 30) as worker:
+    with Worker(memory=MemoryLimit(data_bytes=2 << 30)) as worker:
         outcome = run(worker, "fill_memory")
-    assert (outcome.status, outcome.reason) == (Status.CRASHED, "out of memory")
+        assert (outcome.status, outcome.reason) == (Status.CRASHED, "out of memory") and "MemoryError" in outcome.log
+        assert worker.pid is None  # what the job held may still be held
+
+
+def test_what_is_only_reserved_does_not_count_towards_the_limit() -> None:
+    with Worker(memory=MemoryLimit(data_bytes=2 << 30)) as worker:
+        assert run(worker, "reserve_memory").status is Status.OK
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="Linux alone tells how much memory is resident")
+def test_a_job_that_takes_more_than_is_watched_for_is_killed_and_the_figures_are_told() -> None:
+    with Worker(memory=MemoryLimit(resident_bytes=256 << 20)) as worker:
+        outcome = run(worker, "fill_memory_slowly")
+        assert outcome.status is Status.CRASHED and outcome.reason.startswith("out of memory: ") and "of 0.3 GB" in outcome.reason
+        assert "took what it could" in outcome.log
+        assert run(worker, "echo").status is Status.OK
+
+
+def test_a_reply_without_end_costs_no_memory_of_ours(shared: Worker) -> None:
+    outcome = run(shared, "flood_every_pipe")
+    assert outcome.status is Status.CRASHED
+    assert run(shared, "echo").status is Status.OK
+
+
+def test_a_process_that_a_dead_job_left_behind_does_not_hold_us(shared: Worker) -> None:
+    outcome = run(shared, "leave_a_child_and_crash")
+    assert (outcome.status, outcome.reason) == (Status.CRASHED, "the kernel ended the process with code 5")
+
+
+def test_words_that_a_job_leaves_with_are_in_the_log(shared: Worker) -> None:
+    outcome = run(shared, "leave", how="sys", code="no tile fits")
+    assert outcome.reason == "the kernel ended the process with code 1" and outcome.log == "no tile fits"
 
 
 def test_environment_reaches_the_child(tmp_path: Path) -> None:

@@ -1,14 +1,23 @@
-// attention_decode: a few new tokens over a cache, in one launch: the parts of a KV head's tokens are a thread block cluster.
+// attention_decode: a few new tokens over a cache, in one launch: the parts of a KV head's tokens are a thread block cluster. Or in two: of
+// PARTS clusters a KV head, merged by a second, small grid.
 //
 // Algorithm  CLUSTER CTAs take a KV head of a sequence, so that the query rows that share the head (heads of the group times new tokens, 16 at
 //            most: the rows of mma.m16n8k16) read keys and values once. Tiles of TOKENS tokens go to the warps of all CTAs in turn, by
 //            cp.async into each warp's own STAGES of shared memory: no barrier of the block in the loop. Scores, the online softmax and
 //            the weighted values stay in registers, as weights do between the two products. Then warps are merged, and CTAs: each owns a
 //            share of the result, to which the others send theirs by st.async; it waits for their bytes, and nobody else waits.
+//            PARTS > 1: tiles go to the warps of PARTS clusters in turn. Each cluster leaves maximum, sum and weighted values of the rows
+//            that exist, in float32; a second grid, placed while the first runs, merges a row a CTA. Its scratch is each call's own: a
+//            counter by which the last cluster would merge has to be zero before, which calls on two streams can't agree on.
+//            EARLY: a warp's first STAGES - 1 tiles are asked for before the length is known, up to the capacity; values past the length are
+//            overwritten with zeros once they are here.
 // Moves      2 * length * head_dim * size bytes a KV head and sequence; 4 * head_dim flops a token and query row, of which there are 16.
+//            Of parts, twice 4 * head_dim + 8 bytes a part and query row beside, in L2: 1.1 MB at 33 parts of 32 rows of 128.
 // Bound      Memory, at few tokens latency: length or table, then tiles, then the merge. (STAGES - 1) * TOKENS tokens on their way a warp:
 //            16 KiB at 128 columns, 16 tokens and 3 stages. Two CTAs of 4 such warps fit a multiprocessor, which is what lets all clusters
 //            of 16 be placed where a GPC has fewer multiprocessors than that, and one CTA load while the other merges.
+// Addresses  Of a contiguous cache a step behind the last, past the length too: the loop has 452 instructions where a product a token took
+//            521, and the first tile is on its way 63 instructions sooner (sm_90a, bf16, 128 columns, 16 tokens).
 // Layout     A token's columns are 16-byte pieces, piece p of token t at p ^ (t % 8): ldmatrix meets every bank once.
 // Not loaded Tokens past a length, or of a block that is none: cp.async writes zeros for them, and their scores are -inf.
 // Measured   H200, bf16, 32/8 heads of 128: 5.6, 10.2, 50.8 us at 1024, 4096, 32768 tokens of one sequence by clusters of 16 (triton.split 6.3,
@@ -18,16 +27,18 @@
 //            in L2 ahead of the wait: no gain.
 // Source     Dao et al., "Flash-Decoding for long-context inference" (2023); the merge is that of contracts/online_softmax.py.
 //
-// Defines beside those of rows.cuh: HEAD_DIM (64 or 128), WARPS, STAGES, TOKENS (16 or 32), PAGED.
+// Defines beside those of rows.cuh: HEAD_DIM (64 or 128), WARPS, STAGES, TOKENS (16 or 32), PAGED, PARTS, EARLY.
 #include "rows.cuh"
 
 namespace {
 
 constexpr int kRows = 16, kTokens = TOKENS, kPieces = HEAD_DIM / 8, kTokenBytes = HEAD_DIM * 2, kTileBytes = kTokens * kTokenBytes;
 constexpr int kThreads = WARPS * 32, kStageBytes = 2 * kTileBytes, kWarpBytes = STAGES * kStageBytes;
+constexpr int kSharers = PARTS * CLUSTER;  // CTAs of a KV head
 constexpr float kLog2E = 1.4426950408889634f;
 static_assert(sizeof(T) == 2 && (HEAD_DIM == 64 || HEAD_DIM == 128) && STAGES >= 2 && ROW_THREADS == kThreads);
 static_assert(kWarpBytes >= kRows * HEAD_DIM * 4, "a warp leaves its sums where its tiles were");
+static_assert(!(EARLY && PAGED), "which block a token is in comes with the length");
 static_assert(kTokens == 16 || kTokens == 32, "a lane knows one token of a tile");
 constexpr int kFours = kRows * HEAD_DIM / 4, kOwn = (kFours + CLUSTER - 1) / CLUSTER;  // four columns of a row: what is sent at once
 
@@ -35,6 +46,10 @@ struct Shape {
   int q_heads, kv_heads, q_len, capacity, entries, block_size;
   int64_t q_batch, q_head, q_token, k_entry, k_head, k_token, v_entry, v_head, v_token, length_step, table_row, table_column;
   float scale;
+#if PARTS > 1
+  float4* part_values;  // (query row of the result, part, column)
+  float2* part_tops;    // (query row of the result, part): the maximum, and the sum
+#endif
 };
 
 // What is merged: of each warp, then of each CTA of the cluster this one's share.
@@ -87,45 +102,51 @@ __device__ __forceinline__ void add(float4& value, float& total, float keep, flo
   total += keep * sum;
 }
 
+__device__ __forceinline__ void store(T* to, float4 value, float total) {
+  const float by = total == 0.f ? 0.f : 1.f / total, each[4] = {value.x * by, value.y * by, value.z * by, value.w * by};
+  if (reinterpret_cast<uintptr_t>(to) % 8 == 0) {
+    *reinterpret_cast<uint2*>(to) = make_uint2(pair(each[0], each[1]), pair(each[2], each[3]));
+  } else {
+    for (int i = 0; i < 4; ++i) to[i] = rounded<T>(each[i]);
+  }
+}
+
 __global__ void __launch_bounds__(kThreads, kThreads <= 128 ? 2 : 1) attend(
     T* out, const T* q, const T* k, const T* v, const int* lengths, const int* table, Shape s) {
   extern __shared__ __align__(128) char stages[];
   __shared__ State state;
   let_dependents_start();
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, group = s.q_heads / s.kv_heads, rows = group * s.q_len;
-  const int head = blockIdx.x / CLUSTER % s.kv_heads, rank = cluster_rank();
-  const int64_t sequence = blockIdx.x / CLUSTER / s.kv_heads;
+  const int head = blockIdx.x / kSharers % s.kv_heads, rank = cluster_rank(), place = blockIdx.x / CLUSTER % PARTS * CLUSTER + rank;
+  const int64_t sequence = blockIdx.x / kSharers / s.kv_heads;
   char* own = stages + warp * kWarpBytes;
   const uint32_t own_at = shared_address(own);
   k += head * s.k_head, v += head * s.v_head;
   if constexpr (!PAGED) k += sequence * s.k_entry, v += sequence * s.v_entry;
   greet(state.all_here);
   depend();
-  const int length = min(max(lengths[sequence * s.length_step], 0), s.capacity), all = (length + kTokens - 1) / kTokens;
-  const int before = rank * WARPS + warp, mine = all > before ? (all - before + CLUSTER * WARPS - 1) / (CLUSTER * WARPS) : 0;
+  const int told = lengths[sequence * s.length_step], before = place * WARPS + warp;
+  auto tiles_of = [&](int tokens) {
+    const int all = (tokens + kTokens - 1) / kTokens;
+    return all > before ? (all - before + kSharers * WARPS - 1) / (kSharers * WARPS) : 0;
+  };
+  int length = EARLY ? s.capacity : min(max(told, 0), s.capacity), mine = tiles_of(length);
 
   // The first token of this warp's tile i, and the block of a paged cache that this lane's token of it is in, -1 for none.
-  auto first_of = [&](int i) { return ((i * CLUSTER + rank) * WARPS + warp) * kTokens; };
+  auto first_of = [&](int i) { return ((i * kSharers + place) * WARPS + warp) * kTokens; };
   auto entry_of = [&](int i) {
     const int token = first_of(i) + lane % kTokens;
     if (!PAGED || token >= s.capacity) return -1;  // all of the table may be read, so length and table come together
     const int entry = table[sequence * s.table_row + token / s.block_size * s.table_column];
     return token < length && entry >= 0 && entry < s.entries ? entry : -1;
   };
-  // Where the token of tile i that this lane copies a piece of, j behind the first ones, starts in k and v.
+  // Where the token of a paged tile that this lane copies a piece of, j behind the first ones, starts in k and v.
   constexpr int kAtOnce = 32 / kPieces;
   struct Place { int64_t in_k, in_v; bool there; };
-  auto place_of = [&](int i, int j, int entry) -> Place {
-    const int within = j + lane / kPieces, token = first_of(i) + within;
-    if constexpr (!PAGED) {
-      const bool there = token < length;
-      const int64_t at = there ? token : 0;
-      return {at * s.k_token, at * s.v_token, there};
-    } else {
-      const int where = __shfl_sync(~0u, entry, within);
-      const int64_t known = max(where, 0), at = where >= 0 ? token % s.block_size : 0;
-      return {known * s.k_entry + at * s.k_token, known * s.v_entry + at * s.v_token, where >= 0};
-    }
+  [[maybe_unused]] auto place_of = [&](int token, int within, int entry) -> Place {
+    const int where = __shfl_sync(~0u, entry, within);
+    const int64_t known = max(where, 0), at = where >= 0 ? token % s.block_size : 0;
+    return {known * s.k_entry + at * s.k_token, known * s.v_entry + at * s.v_token, where >= 0};
   };
 
   auto request = [&](int i, int entry) {
@@ -135,13 +156,23 @@ __global__ void __launch_bounds__(kThreads, kThreads <= 128 ? 2 : 1) attend(
         const uint32_t counts = __ballot_sync(~0u, entry >= 0);
         if (lane == 0) state.counts[warp][stage] = counts;
       }
+      const int piece = lane % kPieces, first = first_of(i), mine_first = first + lane / kPieces;
+      // Without a table a token is a step behind the last; addresses past the length are made, and not read.
+      const T *in_k = k + piece * 8 + (PAGED ? 0 : mine_first * s.k_token), *in_v = v + piece * 8 + (PAGED ? 0 : mine_first * s.v_token);
 #pragma unroll
       for (int j = 0; j < kTokens; j += kAtOnce) {
-        const int token = j + lane / kPieces, piece = lane % kPieces;
-        const Place place = place_of(i, j, entry);
+        const int token = j + lane / kPieces;
         const uint32_t to = own_at + stage * kStageBytes + token * kTokenBytes + ((piece ^ (token & 7)) << 4);
-        copy16(to, k + place.in_k + piece * 8, place.there);
-        copy16(to + kTileBytes, v + place.in_v + piece * 8, place.there);
+        if constexpr (PAGED) {
+          const Place place = place_of(first + token, token, entry);
+          copy16(to, in_k + place.in_k, place.there);
+          copy16(to + kTileBytes, in_v + place.in_v, place.there);
+        } else {
+          const bool there = first + token < length;
+          copy16(to, in_k, there);
+          copy16(to + kTileBytes, in_v, there);
+          in_k += kAtOnce * s.k_token, in_v += kAtOnce * s.v_token;
+        }
       }
     }
     commit();
@@ -163,13 +194,19 @@ __global__ void __launch_bounds__(kThreads, kThreads <= 128 ? 2 : 1) attend(
   for (int h = 0; h < 2; ++h) {
     const int row = below[h];
     const bool real = row < rows;
-    last[h] = length - s.q_len + row % s.q_len;
+    if constexpr (!EARLY) last[h] = length - s.q_len + row % s.q_len;
     const T* from = q + sequence * s.q_batch + (head * group + row / s.q_len) * s.q_head + row % s.q_len * s.q_token + lane % 4 * 2;
 #pragma unroll
     for (int c = 0; c < HEAD_DIM / 16; ++c) {
       queries[c][h] = real ? *reinterpret_cast<const uint32_t*>(from + c * 16) : 0;
       queries[c][h + 2] = real ? *reinterpret_cast<const uint32_t*>(from + c * 16 + 8) : 0;
     }
+  }
+
+  if constexpr (EARLY) {
+    length = min(max(told, 0), s.capacity), mine = tiles_of(length);
+#pragma unroll
+    for (int h = 0; h < 2; ++h) last[h] = length - s.q_len + below[h] % s.q_len;
   }
 
   float acc[HEAD_DIM / 8][4] = {}, top[2] = {-INFINITY, -INFINITY}, sum[2] = {};
@@ -182,6 +219,13 @@ __global__ void __launch_bounds__(kThreads, kThreads <= 128 ? 2 : 1) attend(
     const int first = first_of(i), stage = i % STAGES;
     const uint32_t keys = own_at + stage * kStageBytes, values = keys + kTileBytes;
     const uint32_t counts = PAGED ? state.counts[warp][stage] : length - first >= 32 ? ~0u : (1u << (length - first)) - 1;
+
+    if (EARLY && i < STAGES - 1 && length - first < kTokens) {  // asked for before the length was known: a weight of 0 times NaN is NaN
+      for (int j = (length - first) * kPieces + lane; j < kTokens * kPieces; j += 32) {
+        reinterpret_cast<uint4*>(own + stage * kStageBytes + kTileBytes)[j] = make_uint4(0, 0, 0, 0);
+      }
+      __syncwarp();
+    }
 
     float scores[kTokens / 8][4] = {};
 #pragma unroll
@@ -258,15 +302,16 @@ __global__ void __launch_bounds__(kThreads, kThreads <= 128 ? 2 : 1) attend(
 
   // Warps into one, four columns of a row a thread, and each such four to the CTA that owns it.
   const int fours = rows * (HEAD_DIM / 4);
-  const int64_t result = ((sequence * s.q_heads + head * group) * s.q_len) * HEAD_DIM;
-  auto write = [&](int four, float4 value, float total) {
-    const float by = total == 0.f ? 0.f : 1.f / total, each[4] = {value.x * by, value.y * by, value.z * by, value.w * by};
-    T* to = out + result + four * 4;
-    if (reinterpret_cast<uintptr_t>(to) % 8 == 0) {
-      *reinterpret_cast<uint2*>(to) = make_uint2(pair(each[0], each[1]), pair(each[2], each[3]));
-    } else {
-      for (int i = 0; i < 4; ++i) to[i] = rounded<T>(each[i]);
-    }
+  [[maybe_unused]] const int64_t result = ((sequence * s.q_heads + head * group) * s.q_len) * HEAD_DIM;
+  auto finish = [&](int four, float4 value, float most, float total) {
+#if PARTS > 1
+    const int column = four % (HEAD_DIM / 4), part = blockIdx.x / CLUSTER % PARTS;
+    const int64_t slot = (result / HEAD_DIM + four / (HEAD_DIM / 4)) * PARTS + part;
+    s.part_values[slot * (HEAD_DIM / 4) + column] = value;
+    if (column == 0) s.part_tops[slot] = make_float2(most, total);
+#else
+    store(out + result + four * 4, value, total);
+#endif
   };
   if constexpr (CLUSTER > 1) {
     if (threadIdx.x == 0) expect(state.all_here, fours > rank ? CLUSTER * ((fours - rank + CLUSTER - 1) / CLUSTER) * 24 : 0);
@@ -284,7 +329,7 @@ __global__ void __launch_bounds__(kThreads, kThreads <= 128 ? 2 : 1) attend(
           state.sum[w][row]);
     }
     if constexpr (CLUSTER == 1) {
-      write(four, value, total);
+      finish(four, value, most, total);
     } else {
       const int owner = four % CLUSTER, slot = rank * kOwn + four / CLUSTER;
       send(&state.values[slot], state.all_here, owner, value);
@@ -303,13 +348,61 @@ __global__ void __launch_bounds__(kThreads, kThreads <= 128 ? 2 : 1) attend(
         const float2 top = state.tops[r * kOwn + i];
         add(value, total, exp2f(top.x - finite(most)), state.values[r * kOwn + i], top.y);
       }
-      write(i * CLUSTER + rank, value, total);
+      finish(i * CLUSTER + rank, value, most, total);
     }
   }
 }
 
+#if PARTS > 1
+// A CTA has a query row, a thread four columns of every kGroups-th part: kEach loads of 16 bytes, all on their way at once. As sums of
+// parts without tokens are 0 and their maxima -inf, they need no test.
+constexpr int kColumns = HEAD_DIM / 4, kGroups = (PARTS + 7) / 8, kEach = (PARTS + kGroups - 1) / kGroups;
+
+__global__ void __launch_bounds__(kColumns * kGroups) merge(T* out, const float4* values, const float2* tops) {
+  let_dependents_start();
+  depend();
+  const int column = threadIdx.x % kColumns, group = threadIdx.x / kColumns;
+  const int64_t slot = static_cast<int64_t>(blockIdx.x) * PARTS + group;
+  values += slot * kColumns + column, tops += slot;
+  float2 top[kEach];
+  uint4 each[kEach];  // loaded by volatile instructions: plain ones were scheduled two at a time
+#pragma unroll
+  for (int i = 0; i < kEach; ++i) {
+    const bool there = i * kGroups + group < PARTS;
+    each[i] = there ? load16(values + i * kGroups * kColumns) : make_uint4(0, 0, 0, 0);
+    top[i] = there ? tops[i * kGroups] : make_float2(-INFINITY, 0.f);
+  }
+  float most = -INFINITY, total = 0.f;
+  float4 value = {};
+#pragma unroll
+  for (int i = 0; i < kEach; ++i) most = fmaxf(most, top[i].x);
+#pragma unroll
+  for (int i = 0; i < kEach; ++i) {
+    const float4 left = make_float4(__uint_as_float(each[i].x), __uint_as_float(each[i].y), __uint_as_float(each[i].z), __uint_as_float(each[i].w));
+    add(value, total, exp2f(top[i].x - finite(most)), left, top[i].y);
+  }
+  if constexpr (kGroups > 1) {
+    __shared__ float4 of_groups[kGroups][kColumns];
+    __shared__ float2 top_of_groups[kGroups];
+    of_groups[group][column] = value;
+    if (column == 0) top_of_groups[group] = make_float2(most, total);
+    __syncthreads();
+    if (group > 0) return;
+    total = 0.f, value = {};
+#pragma unroll
+    for (int g = 0; g < kGroups; ++g) most = fmaxf(most, top_of_groups[g].x);
+#pragma unroll
+    for (int g = 0; g < kGroups; ++g) {
+      add(value, total, exp2f(top_of_groups[g].x - finite(most)), of_groups[g][column], top_of_groups[g].y);
+    }
+  }
+  store(out + (static_cast<int64_t>(blockIdx.x) * kColumns + column) * 4, value, total);
+}
+#endif
+
+// `scratch` is for what parts leave, of each and each query row HEAD_DIM + 2 floats; of one part it is none.
 void attention_decode(TensorView out, TensorView q, TensorView k, TensorView v, TensorView lengths, tvm::ffi::Optional<TensorView> block_table,
-                      int64_t capacity, double scale) {
+                      tvm::ffi::Optional<TensorView> scratch, int64_t capacity, double scale) {
   const int64_t batch = q.size(0), kv_heads = k.size(1);
   if (batch * q.size(1) * q.size(2) == 0) return;
   if (q.size(3) != HEAD_DIM || q.size(1) / kv_heads * q.size(2) > kRows) TVM_FFI_THROW(ValueError) << "q doesn't fit this build";
@@ -325,9 +418,18 @@ void attention_decode(TensorView out, TensorView q, TensorView k, TensorView v, 
     const TensorView& blocks = block_table.value();
     table = static_cast<const int*>(blocks.data_ptr()), s.table_row = blocks.stride(0), s.table_column = blocks.stride(1);
   }
-  launch(attend, CLUSTER, batch * kv_heads * CLUSTER, kThreads, WARPS * kWarpBytes, stream_of(q), static_cast<T*>(out.data_ptr()),
+#if PARTS > 1
+  const int64_t results = batch * q.size(1) * q.size(2);
+  if (scratch.value().size(0) < results * PARTS * (HEAD_DIM + 2)) TVM_FFI_THROW(ValueError) << "scratch doesn't hold what parts leave";
+  float* left = static_cast<float*>(scratch.value().data_ptr());
+  s.part_values = reinterpret_cast<float4*>(left), s.part_tops = reinterpret_cast<float2*>(left + results * PARTS * HEAD_DIM);
+#endif
+  launch(attend, CLUSTER, batch * kv_heads * kSharers, kThreads, WARPS * kWarpBytes, stream_of(q), static_cast<T*>(out.data_ptr()),
          static_cast<const T*>(q.data_ptr()), static_cast<const T*>(k.data_ptr()), static_cast<const T*>(v.data_ptr()),
          static_cast<const int*>(lengths.data_ptr()), table, s);
+#if PARTS > 1
+  launch(merge, 1, results, kColumns * kGroups, 0, stream_of(q), static_cast<T*>(out.data_ptr()), s.part_values, s.part_tops);
+#endif
 }
 
 }  // namespace

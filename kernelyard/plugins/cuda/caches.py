@@ -13,6 +13,13 @@ ROWS = 16
 PIECE = 8
 TOGETHER = 2
 """CTAs a multiprocessor: so all clusters of 16 are placed at once, and one CTA loads while another merges."""
+MOST_WAVES = 2
+"""Of parts: more only leave more to merge."""
+MOST_CLUSTER = 16
+MANY_TOKENS = 8192
+"""From which on clusters of 16 lose more than a second launch takes: where a GPC has no 16 multiprocessors free, two share some and others
+idle (50.8 us at 32768 tokens of 8 KV heads, where the bytes take 32)."""
+PARTS = (1, 2, 4, 8, 16, 32, 33, 66)
 
 
 def fits_a_product(workload: Workload) -> Answer:
@@ -36,15 +43,43 @@ def _shared_bytes(config: Config, workload: Workload) -> int:
 
 
 def _tokens_exist(config: Config, workload: Workload) -> bool:
-    return config["cluster"] == 1 or int(config["cluster"]) * int(config["tokens"]) < 2 * workload.dim("capacity")
+    sharers = int(config["cluster"]) * int(config["parts"])
+    return sharers == 1 or sharers * int(config["tokens"]) < 2 * workload.dim("capacity")
+
+
+def _tasks(workload: Workload) -> int:
+    return max(workload.dim("batch") * workload.dim("kv_heads"), 1)
+
+
+def _few_waves(config: Config, workload: Workload) -> bool:
+    together = int(config["parts"]) * int(config["cluster"]) * _tasks(workload)
+    return config["parts"] == 1 or together <= MOST_WAVES * TOGETHER * H200_MULTIPROCESSORS
+
+
+def _most_sharers(workload: Workload) -> int:
+    """CTAs a KV head that make two a multiprocessor."""
+    return max(TOGETHER * H200_MULTIPROCESSORS // _tasks(workload), 1)
 
 
 def _default(workload: Workload) -> Config:
-    """As many CTAs a KV head as make two a multiprocessor, 16 at most; 96 KiB of tiles a CTA, so that two fit."""
-    tasks = max(workload.dim("batch") * workload.dim("kv_heads"), 1)
-    rest: Config = {"warps": 4, "tokens": 16, "stages": 3 if workload.dim("head_dim") == 128 else 6, "overlap": True}
-    fit = [n for n in (1, 2, 4, 8, 16) if n * tasks <= TOGETHER * H200_MULTIPROCESSORS and _tokens_exist({**rest, "cluster": n}, workload)]
-    return {"cluster": max(fit, default=1), **rest}
+    """Two CTAs a multiprocessor, of 96 KiB of tiles each so that they fit: a cluster a KV head, or parts where tokens are many and a
+    cluster of 16 would be too few."""
+    most = _most_sharers(workload)
+    rest: Config = {
+        "warps": 4, "tokens": 16, "stages": 3 if workload.dim("head_dim") == 128 else 6, "overlap": True, "parts": 1, "early": False,
+    }  # fmt: skip
+    if most >= MOST_CLUSTER and workload.dim("capacity") >= MANY_TOKENS:
+        return {**rest, "cluster": 1, "parts": max(n for n in PARTS if n <= most)}
+    fit = [n for n in (1, 2, 4, 8, MOST_CLUSTER) if n <= most and _tokens_exist({**rest, "cluster": n}, workload)]
+    return {**rest, "cluster": max(fit, default=1)}
+
+
+def _hints(workload: Workload) -> tuple[Config, ...]:
+    """A cluster a KV head, and parts of one CTA or of clusters of 4; each with its first tiles after the length, and before."""
+    default, most = _default(workload), _most_sharers(workload)
+    shared = [{"cluster": c, "parts": max(n for n in PARTS if n * c <= most)} for c in (1, 4, MOST_CLUSTER) if c <= most]
+    configs = [{**default, **each, "early": early} for each in ({}, *shared) for early in (False, True)]
+    return tuple(config for config in configs if SPACE.allows(config, workload))
 
 
 SPACE = ConfigSpace(
@@ -54,19 +89,33 @@ SPACE = ConfigSpace(
         Parameter("tokens", (16, 32), "of a tile, a warp's step: 16 let two CTAs of three stages fit, 32 reduce a row half as often"),
         Parameter("stages", (2, 3, 4, 5, 6), "tiles on their way or in use: 25 KB and more in flight a multiprocessor"),
         OVERLAP,
+        Parameter(
+            "parts",
+            PARTS,
+            "clusters that share a KV head, merged by a second launch: 33 CTAs for each of 8 heads are two a multiprocessor",
+        ),
+        Parameter(
+            "early",
+            (False, True),
+            "first tiles are asked for before the length is known: a latency less, more bytes where sequences are short",
+        ),
     ),
     (
         Constraint(lambda c, w: _shared_bytes(c, w) <= MOST_SHARED_BYTES, "the tiles on their way pass 227 KiB of shared memory"),
         Constraint(_tokens_exist, "over half of the CTAs would have no token"),
+        Constraint(_few_waves, "parts pass two waves of two CTAs a multiprocessor"),
+        Constraint(lambda c, w: c["parts"] == 1 or bool(c["overlap"]), "a second launch that doesn't overlap the first costs microseconds"),
+        Constraint(lambda c, w: not (c["early"] and w.has("block_table")), "which block a token is in comes with the length"),
     ),
     _default,
+    _hints,
 )
 
 ATTENTION_DECODE = Kernel(
     name="cuda.cluster",
     op="attention_decode",
     backend="cuda",
-    summary="parts of a KV head's tokens are a cluster, merged through distributed shared memory in the same launch",
+    summary="a KV head's tokens to a cluster that merges through shared memory in the same launch, or to several and a second launch",
     entry="kernelyard.plugins.cuda.attention_decode:cluster",
     support=Support(("cuda",), ("bfloat16", "float16"), predicates=(fits_a_product,)),
     space=SPACE,

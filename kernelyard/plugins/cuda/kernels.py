@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from kernelyard.plugins.cuda import ring, spaces
+from kernelyard.plugins.cuda import ring, spaces, staged
 from kernelyard.plugins.cuda.rmsnorm_backward import alike
 from kernelyard.plugins.cuda.rows import vector
 from kernelyard.registry.kernel import Kernel, Support
+from kernelyard.registry.space import ConfigSpace
 from kernelyard.registry.spec import YES, Answer, Determinism, Workload, no
 
 DTYPES = ("float32", "bfloat16", "float16")
@@ -49,11 +50,25 @@ RING = Support(
     predicates=(two_dimensions, ring.whole_vectors),
 )  # fmt: skip
 
+STAGED = Support(
+    ("cuda",), DTYPES, most={"cols": staged.MOST_COLS, "rows": MOST_ROWS}, least={"cols": ring.LEAST_COLS},
+    predicates=(two_dimensions, staged.rows_start_at_16_bytes),
+)  # fmt: skip
+
+
+def _staged(op: str, entry: str, space: ConfigSpace, *files: str) -> Kernel:
+    return Kernel(
+        "cuda.staged", op, "cuda", "a wide row in the shared memory of a few blocks, read once; many blocks a multiprocessor",
+        f"kernelyard.plugins.cuda.{entry}", STAGED, space,
+        files=(*files, "staged.cuh", "vectors.cuh", "rows.cuh", "rows.py", "staged.py"), fallbacks=("triton.sweep",), priority=2,
+    )  # fmt: skip
+
+
 KERNELS = (
     Kernel(
         "cuda.row", "rmsnorm", "cuda", "a row in the registers of a few warps, 16-byte accesses at any width",
         "kernelyard.plugins.cuda.rmsnorm:row", _rows(ROW_MOST_COLS), spaces.RMSNORM_ROW,
-        files=("rmsnorm.cu", "rmsnorm.cuh", "rows.cuh", "rows.py", "ring.py"), fallbacks=("triton.row",), priority=5,
+        files=("rmsnorm.cu", "rmsnorm.cuh", "vectors.cuh", "rows.cuh", "rows.py", "ring.py"), fallbacks=("triton.row",), priority=5,
         # us of cuda.row and the next: 33.9 and 34.6 at 8192x4096, 66.6 and 67.3 at 16384x4096, 34.2 and 35.4 at 4096x8192, 6.8 and 7.6
         # at 1000x4095; 1.56 and 1.44 at 16x4096, 5.4 and 5.0 at 4096x768.
         priority_where=((_measured(4095, 8192), 45),),
@@ -61,31 +76,36 @@ KERNELS = (
     Kernel(
         "cuda.cluster", "rmsnorm", "cuda", "a wide row in the registers of a thread block cluster, read once",
         "kernelyard.plugins.cuda.rmsnorm:cluster", _rows(MOST_COLS, 4096), spaces.RMSNORM_CLUSTER,
-        files=("rmsnorm.cu", "rmsnorm.cuh", "rows.cuh", "rows.py", "ring.py"), fallbacks=("triton.sweep",), priority=4,
+        files=("rmsnorm.cu", "rmsnorm.cuh", "vectors.cuh", "rows.cuh", "rows.py", "ring.py"), fallbacks=("triton.sweep",), priority=4,
         priority_where=((_measured(32768, 32768), 45),),  # 70.7 us at 2048x32768; cuda.row 73, triton.persistent 75
     ),
     Kernel(
         "cuda.ring", "rmsnorm", "cuda", "persistent blocks, whole rows by bulk copies into a ring in shared memory",
         "kernelyard.plugins.cuda.rmsnorm:ring", RING, ring.SPACE,
-        files=("rmsnorm_ring.cu", "rmsnorm.cuh", "ring.cuh", "rows.cuh", "rows.py", "ring.py"), fallbacks=("cuda.row",), priority=3,
+        files=("rmsnorm_ring.cu", "rmsnorm.cuh", "ring.cuh", "vectors.cuh", "rows.cuh", "rows.py", "ring.py"),
+        fallbacks=("cuda.row",), priority=3,
         # 9.5 us at 8192x1024, cuda.row 10.4, triton.row 10.8; 71.1 at 2048x32768, cuda.cluster 71.2; behind cuda.row by 5 to 8% at 4096.
         priority_where=((_measured(1024, 1536), 46),),
     ),
     Kernel(
         "cuda.row", "softmax", "cuda", "a row in the registers of a few warps, 16-byte accesses at any width",
         "kernelyard.plugins.cuda.softmax:row", _rows(ROW_MOST_COLS), spaces.SOFTMAX_ROW,
-        files=("softmax.cu", "softmax.cuh", "rows.cuh", "rows.py", "ring.py"), fallbacks=("triton.row",), priority=5,
+        files=("softmax.cu", "softmax.cuh", "vectors.cuh", "rows.cuh", "rows.py", "ring.py"), fallbacks=("triton.row",), priority=5,
     ),
     Kernel(
         "cuda.cluster", "softmax", "cuda", "a wide row in the registers of a thread block cluster, read once",
         "kernelyard.plugins.cuda.softmax:cluster", _rows(MOST_COLS, 4096), spaces.SOFTMAX_CLUSTER,
-        files=("softmax.cu", "softmax.cuh", "rows.cuh", "rows.py", "ring.py"), fallbacks=("triton.sweep",), priority=4,
+        files=("softmax.cu", "softmax.cuh", "vectors.cuh", "rows.cuh", "rows.py", "ring.py"), fallbacks=("triton.sweep",), priority=4,
     ),
     Kernel(
         "cuda.ring", "softmax", "cuda", "persistent blocks, whole rows by bulk copies into a ring in shared memory",
         "kernelyard.plugins.cuda.softmax:ring", RING, ring.SPACE,
-        files=("softmax_ring.cu", "softmax.cuh", "ring.cuh", "rows.cuh", "rows.py", "ring.py"), fallbacks=("cuda.row",), priority=3,
+        files=("softmax_ring.cu", "softmax.cuh", "ring.cuh", "vectors.cuh", "rows.cuh", "rows.py", "ring.py"),
+        fallbacks=("cuda.row",), priority=3,
     ),
+    _staged("rmsnorm", "rmsnorm:staged", staged.NORM, "rmsnorm_staged.cu", "rmsnorm.cuh"),
+    _staged("softmax", "softmax:staged", staged.SOFTMAX, "softmax_staged.cu", "softmax.cuh"),
+    _staged("add_rmsnorm", "rmsnorm:added", staged.NORM, "rmsnorm_staged.cu", "rmsnorm.cuh"),
     Kernel(
         "cuda.cluster", "rmsnorm_backward", "cuda", "persistent clusters, rows prefetched, dw in registers",
         "kernelyard.plugins.cuda.rmsnorm_backward:cluster",

@@ -7,9 +7,9 @@
 // In flight  (STAGES - 1) to STAGES rows a block, whatever the threads do; a multiprocessor needs some 25 to 40 KB.
 // Widths     A bulk copy wants addresses and sizes of whole 16 bytes; other rows are refused, for cuda.row. The output may start anywhere.
 //
-// Defines: STAGES, CTAS (blocks a multiprocessor), VECTORS, and those of rows.cuh with a CLUSTER of 1.
+// Defines: STAGES, CTAS (blocks a multiprocessor), and those of vectors.cuh with a CLUSTER of 1.
 #pragma once
-#include "rows.cuh"
+#include "vectors.cuh"
 
 #include <algorithm>
 
@@ -52,7 +52,7 @@ class Ring {
   }
 
   __device__ __forceinline__ static int vector(int i) { return threadIdx.x + i * ROW_THREADS; }
-  __device__ __forceinline__ bool has(int i) const { return vector(i) < vectors_; }
+  __device__ __forceinline__ bool has(int i) const { return WHOLE || vector(i) < vectors_; }
 
  private:
   __device__ __forceinline__ void ask(int place, int64_t row) {

@@ -42,7 +42,7 @@ __global__ void __launch_bounds__(kThreads) normalise(
     for (int i = 0; i < VECTORS; ++i) {
       const int vector = mine + i * (CLUSTER * ROW_THREADS);
       v[k][i].bits = make_uint4(0, 0, 0, 0);
-      if (row < rows && vector < split.vectors) v[k][i].bits = load16(from + split.first(vector));
+      if (row < rows && has(split, vector)) v[k][i].bits = load16(from + split.first(vector));
     }
     if constexpr (kShifted) {
       const int edge = split.edge(mine, cols);
@@ -57,7 +57,7 @@ __global__ void __launch_bounds__(kThreads) normalise(
 #pragma unroll
     for (int i = 0; i < VECTORS; ++i) {
       const int vector = mine + i * (CLUSTER * ROW_THREADS);
-      if (vector < split.vectors) load_weight<kShifted>(early[i], w, split.first(vector), cols);
+      if (has(split, vector)) load_weight<kShifted>(early[i], w, split.first(vector), cols);
     }
   }
 
@@ -94,7 +94,7 @@ __global__ void __launch_bounds__(kThreads) normalise(
 #pragma unroll
     for (int i = 0; i < VECTORS; ++i) {
       const int vector = mine + i * (CLUSTER * ROW_THREADS);
-      if (vector >= split.vectors) break;
+      if (!has(split, vector)) break;
       WeightPack late;
       if constexpr (HAS_WEIGHT && !kEarly) load_weight<kShifted>(late, w, split.first(vector), cols);
       Pack y;
@@ -114,7 +114,7 @@ __global__ void __launch_bounds__(kThreads) normalise(
 
 void rmsnorm(TensorView out, TensorView x, TensorView w, int64_t rows, int64_t cols, int64_t stride, double eps, double offset) {
   if (rows == 0 || cols == 0) return;
-  if (cols / kVector > int64_t(CLUSTER) * ROW_THREADS * VECTORS) TVM_FFI_THROW(ValueError) << cols << " columns don't fit this build";
+  check_cols(cols);
   tvm::ffi::CUDADeviceGuard guard(x.device().device_id);
   T* to = static_cast<T*>(out.data_ptr());
   const T* from = static_cast<const T*>(x.data_ptr());

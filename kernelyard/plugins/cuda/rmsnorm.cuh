@@ -1,6 +1,6 @@
-// What an element of rmsnorm becomes, in every kernel of it. Defines: LLAMA, HAS_WEIGHT, and those of rows.cuh.
+// What an element of rmsnorm becomes, in every kernel of it. Defines: LLAMA, HAS_WEIGHT, and those of vectors.cuh.
 #pragma once
-#include "rows.cuh"
+#include "vectors.cuh"
 
 namespace {
 

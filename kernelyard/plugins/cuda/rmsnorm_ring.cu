@@ -70,7 +70,7 @@ __global__ void __launch_bounds__(ROW_THREADS, CTAS) normalise_from_ring(
 void rmsnorm_ring(TensorView out, TensorView x, TensorView w, int64_t rows, int64_t cols, int64_t stride, double eps, double offset,
                   int64_t multiprocessors) {
   if (rows == 0 || cols == 0) return;
-  if (cols / kVector > int64_t(ROW_THREADS) * VECTORS) TVM_FFI_THROW(ValueError) << cols << " columns don't fit this build";
+  check_cols(cols);
   tvm::ffi::CUDADeviceGuard guard(x.device().device_id);
   T* to = static_cast<T*>(out.data_ptr());
   launch(multiple_of_16(to) ? normalise_from_ring<true> : normalise_from_ring<false>, 1, walkers(rows, multiprocessors), ROW_THREADS,

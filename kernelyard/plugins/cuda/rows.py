@@ -44,12 +44,14 @@ def defines(workload: Workload, config: Config) -> dict[str, str | int]:
     cluster, overlap = int(config.get("cluster", 1)), int(config["overlap"])
     if cluster > 1 or overlap:
         need_hopper("a cluster of thread blocks" if cluster > 1 else "a launch that overlaps the one before")
+    each = vectors(workload, config)
     weight = workload["w"].dtype if dict(workload.tensors).get("w") is not None else workload.dtype
     return {
         "ELEMENT": ELEMENTS[workload.dtype],
         "WEIGHT": ELEMENTS[weight],
         "ROW_THREADS": int(config["threads"]),
-        "VECTORS": vectors(workload, config),
+        "VECTORS": each,
+        "WHOLE": int(each * int(config["threads"]) * cluster * vector(workload) == workload.dim("cols")),
         "CLUSTER": cluster,
         "LOAD_CS": int(config["hint"] in ("load", "stream")),
         "STORE_CS": int(config["hint"] in ("store", "stream")),

@@ -40,7 +40,7 @@ __global__ void __launch_bounds__(kThreads) softmax_rows(T* out, const T* x, int
       const int vector = mine + i * (CLUSTER * ROW_THREADS);
 #pragma unroll
       for (int j = 0; j < kVector; ++j) v[k][i].each[j] = rounded<T>(-INFINITY);
-      if (row < rows && vector < split.vectors) v[k][i].bits = load16(from + split.first(vector));
+      if (row < rows && has(split, vector)) v[k][i].bits = load16(from + split.first(vector));
     }
     if constexpr (kShifted) {
       const int edge = split.edge(mine, cols);
@@ -51,19 +51,18 @@ __global__ void __launch_bounds__(kThreads) softmax_rows(T* out, const T* x, int
   float2 parts[EACH];
 #pragma unroll
   for (int k = 0; k < EACH; ++k) {
-    float maximum = kShifted ? wide(beside[k]) : -INFINITY;
+    Largest largest;
 #pragma unroll
-    for (int i = 0; i < VECTORS; ++i) {
-#pragma unroll
-      for (int j = 0; j < kVector; ++j) maximum = fmaxf(maximum, wide(v[k][i].each[j]));
-    }
+    for (int i = 0; i < VECTORS; ++i) largest.take(v[k][i]);
+    float maximum = largest.value();
+    if constexpr (kShifted) maximum = fmaxf(maximum, wide(beside[k]));
     maximum = over_lanes<kLanes>(maximum, Maximum());
     const float shift = finite(maximum);
-    float sum = kShifted ? __expf(wide(beside[k]) - shift) : 0.f;
+    float sum = kShifted ? power(wide(beside[k]) - shift) : 0.f;
 #pragma unroll
     for (int i = 0; i < VECTORS; ++i) {
 #pragma unroll
-      for (int j = 0; j < kVector; ++j) sum += __expf(wide(v[k][i].each[j]) - shift);
+      for (int j = 0; j < kVector; ++j) sum += power(wide(v[k][i].each[j]) - shift);
     }
     parts[k] = {maximum, over_lanes<kLanes>(sum, Sum())};
   }
@@ -88,22 +87,22 @@ __global__ void __launch_bounds__(kThreads) softmax_rows(T* out, const T* x, int
 #pragma unroll
     for (int i = 0; i < VECTORS; ++i) {
       const int vector = mine + i * (CLUSTER * ROW_THREADS);
-      if (vector >= split.vectors) break;
+      if (!has(split, vector)) break;
       Pack y;
 #pragma unroll
-      for (int j = 0; j < kVector; ++j) narrow(__expf(wide(v[k][i].each[j]) - shift) * inverse, y.each[j]);
+      for (int j = 0; j < kVector; ++j) narrow(power(wide(v[k][i].each[j]) - shift) * inverse, y.each[j]);
       store_vector<kShifted>(to + split.first(vector), y, alike);
     }
     if constexpr (kShifted) {
       const int edge = split.edge(mine, cols);
-      if (edge >= 0) narrow(__expf(wide(beside[k]) - shift) * inverse, to[edge]);
+      if (edge >= 0) narrow(power(wide(beside[k]) - shift) * inverse, to[edge]);
     }
   }
 }
 
 void softmax(TensorView out, TensorView x, int64_t rows, int64_t cols, int64_t stride) {
   if (rows == 0 || cols == 0) return;
-  if (cols / kVector > int64_t(CLUSTER) * ROW_THREADS * VECTORS) TVM_FFI_THROW(ValueError) << cols << " columns don't fit this build";
+  check_cols(cols);
   tvm::ffi::CUDADeviceGuard guard(x.device().device_id);
   T* to = static_cast<T*>(out.data_ptr());
   const T* from = static_cast<const T*>(x.data_ptr());

@@ -1,10 +1,11 @@
-"""Entries of the CUDA softmax; the algorithms are told in softmax.cu and softmax_ring.cu."""
+"""Entries of the CUDA softmax; the algorithms are told in softmax.cu, softmax_ring.cu and softmax_staged.cu."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from kernelyard.plugins.cuda import ring as rings
+from kernelyard.plugins.cuda import staged as stages
 from kernelyard.plugins.cuda.rows import defines, stride
 from kernelyard.registry.backend import NativeSource
 from kernelyard.registry.spec import Config, Workload
@@ -28,6 +29,17 @@ def ring(workload: Workload, config: Config) -> NativeSource:
         return outputs[0], x, *sizes
 
     return NativeSource(("softmax_ring.cu",), "softmax_ring", arguments, rings.given(workload, config))
+
+
+def staged(workload: Workload, config: Config) -> NativeSource:
+    """A row to each cluster of blocks, in their shared memory."""
+    rows, cols, between = workload.dim("rows"), workload.dim("cols"), stride(workload["x"], workload)
+    given = {**stages.given(workload, config), "KEPT": int(config["second"] == "kept")}
+
+    def arguments(outputs: tuple[Any, ...], x: Any) -> tuple[Any, ...]:
+        return outputs[0], x, rows, cols, between
+
+    return NativeSource(("softmax_staged.cu",), "softmax_staged", arguments, given)
 
 
 def _source(workload: Workload, config: Config, rows_a_block: int, each: int) -> NativeSource:

@@ -23,19 +23,16 @@ __global__ void __launch_bounds__(ROW_THREADS, CTAS) softmax_from_ring(T* out, c
   for (int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
     Pack v[VECTORS];
     ring.read(v, rounded<T>(-INFINITY));
-    float maximum = -INFINITY;
+    Largest largest;
 #pragma unroll
-    for (int i = 0; i < VECTORS; ++i) {
-#pragma unroll
-      for (int j = 0; j < kVector; ++j) maximum = fmaxf(maximum, wide(v[i].each[j]));
-    }
-    maximum = over_lanes<32>(maximum, Maximum());
+    for (int i = 0; i < VECTORS; ++i) largest.take(v[i]);
+    const float maximum = over_lanes<32>(largest.value(), Maximum());
     const float own_shift = finite(maximum);
     float kept[VECTORS][kVector], sum = 0.f;
 #pragma unroll
     for (int i = 0; i < VECTORS; ++i) {
 #pragma unroll
-      for (int j = 0; j < kVector; ++j) sum += kept[i][j] = __expf(wide(v[i].each[j]) - own_shift);
+      for (int j = 0; j < kVector; ++j) sum += kept[i][j] = power(wide(v[i].each[j]) - own_shift);
     }
     sum = over_lanes<32>(sum, Sum());
     if (threadIdx.x % 32 == 0) slots[place][threadIdx.x / 32] = {maximum, sum};
@@ -43,7 +40,7 @@ __global__ void __launch_bounds__(ROW_THREADS, CTAS) softmax_from_ring(T* out, c
     ring.release(row);
     const float2 whole = gather<kSlots>(slots[place], MergeParts());
     place ^= 1;
-    const float factor = __expf(maximum - finite(whole.x)) * (whole.y == 0.f ? 0.f : 1.f / whole.y);
+    const float factor = power(maximum - finite(whole.x)) * (whole.y == 0.f ? 0.f : 1.f / whole.y);
 
     T* to = out + row * cols;
 #pragma unroll
@@ -59,7 +56,7 @@ __global__ void __launch_bounds__(ROW_THREADS, CTAS) softmax_from_ring(T* out, c
 
 void softmax_ring(TensorView out, TensorView x, int64_t rows, int64_t cols, int64_t stride, int64_t multiprocessors) {
   if (rows == 0 || cols == 0) return;
-  if (cols / kVector > int64_t(ROW_THREADS) * VECTORS) TVM_FFI_THROW(ValueError) << cols << " columns don't fit this build";
+  check_cols(cols);
   tvm::ffi::CUDADeviceGuard guard(x.device().device_id);
   T* to = static_cast<T*>(out.data_ptr());
   launch(multiple_of_16(to) ? softmax_from_ring<true> : softmax_from_ring<false>, 1, walkers(rows, multiprocessors), ROW_THREADS,

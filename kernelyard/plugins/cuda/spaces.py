@@ -97,10 +97,13 @@ def row_default(workload: Workload) -> Config:
     """Few rows: two vectors a thread, the weight beside it. Many: four, narrow rows side by side and several at once.
 
     On one H200, bf16, rmsnorm: (1, 4096) 1.45 us with two vectors, 1.72 with one; (4096, 8192) 34.9 with four, 38.2 with
-    eight; (1000, 4095) 6.9 with four, 7.6 with two; (8192, 1024) 10.3 with two, 10.7 with four.
+    eight; (1000, 4095) 6.9 with four, 7.6 with two; (8192, 1024) 10.3 with two, 10.7 with four. Of 96 vectors (768 columns) a warp takes
+    three each: two warps would be half idle for the second.
     """
     whole, few = max(workload.dim("cols") // vector(workload), 1), workload.dim("rows") <= FEW_ROWS
     threads = _threads(max(whole // 2, 32) if few else max(whole // 4, min(whole // 2, 64)))
+    if not few and 64 < whole < 128 and whole % 64:
+        threads = 32
     narrow = 1 if few or threads > 64 else 128 // threads
     each = 4 if narrow > 1 and whole <= threads else 1
     return {"threads": threads, "rows": narrow, "each": each, "hint": "none", "overlap": True}

@@ -10,13 +10,18 @@ Every tile has a block at least, one without a key to see too: all sides count t
 query that saw no key is 0, whatever the values are.
 
 Barriers: a pair for each place of queries, and for each stage of keys and of values; block i uses stage i mod stages, counted over all
-of a program's tiles by each side alike. `turn[w]` is arrived at by the other consumer when it has issued its products.
+of a program's tiles by each side alike. A consumer waits for `mine`, which the other one
+arrives at when it has issued its products.
 
-Scores are scaled into powers of two; the largest score of a row is the largest product times the scale, or the least where the scale is
-negative, so the scale costs no instruction of its own. 4 b h q kv d flops, half when causal; bytes: q, out, and k and v once for each
-group of heads. Bound: the tensor cores, with exponentials close behind at head_dim 64. An earlier form for lengths of whole tiles ran on
-an H200 at 648 to 664 TFLOP/s at 4096 causal and head_dim 128: `taking_turns` gained 1 to 2% there and nothing at 16384, blocks of 64 keys
-lost 10%. Where there is room the next tile's queries are on their way while this one's are in use.
+Scores are scaled into powers of two; the largest score of a row is the largest product times the scale, whose sign, where it is negative,
+the queries take, so the scale costs no instruction of its own. For sm_90 by Triton 3.6 a thread has 477 instructions for 128 keys that
+all count, at head_dim 128 (66 exponentials, 68 maxima, 66 FFMA, 68 FADD, 66 FMUL, 32 conversions, 16 wgmma), and 615 where some are
+masked; before weights were carried in pairs it was 542 and 873, and exponentials waited for the values' product.
+
+4 b h q kv d flops, half when causal; bytes: q, out, and k and v once for each group of heads. Bound: the tensor cores, with exponentials
+close behind at head_dim 64. An earlier form for lengths of whole tiles ran on an H200 at 648 to 664 TFLOP/s at 4096 causal and head_dim
+128: `taking_turns` gained 1 to 2% there and nothing at 16384, blocks of 64 keys lost 10%. Where there is room the next tile's queries are
+on their way while this one's are in use.
 
 Sources: Shah et al., "FlashAttention-3" (2024); Milakov and Gimelshein, "Online normalizer calculation for softmax" (2018).
 """
@@ -35,6 +40,7 @@ from triton.experimental.gluon.language.nvidia.hopper import fence_async_shared,
 from kernelyard.plugins.gluon_ws.copies import async_load, async_store
 from kernelyard.plugins.gluon_ws.kernels import query_places
 from kernelyard.plugins.gluon_ws.order import planned
+from kernelyard.plugins.gluon_ws.pairs import paired, unpaired
 from kernelyard.plugins.triton_jit.launch import sm_count
 from kernelyard.registry.backend import Descriptor, TritonLaunch
 from kernelyard.registry.spec import Config, TensorSpec, Workload
@@ -92,72 +98,88 @@ def produce(
 
 
 @gluon.jit
-def masked(scores, row, at, ahead, kv_len, fill, CAUSAL: gl.constexpr, BN: gl.constexpr, SCORES: gl.constexpr):
-    """Scores of keys that do not exist, or that their query may not see, become `fill`."""
-    key = at + gl.arange(0, BN, layout=gl.SliceLayout(0, SCORES))
+def last_seen(row, at, ahead, kv_len, CAUSAL: gl.constexpr, SCORES: gl.constexpr):
+    """Of each query from `row` on the last key that it sees, counted from `at`."""
     last = gl.full((64,), 0, gl.int32, layout=gl.SliceLayout(1, SCORES)) + (kv_len - 1)
     if CAUSAL:
         query = row + gl.arange(0, 64, layout=gl.SliceLayout(1, SCORES))
         last = gl.minimum(last, query + ahead)
-    return gl.where(key[None, :] <= last[:, None], scores, fill)
+    return last - at
 
 
 @gluon.jit
-def largest_of(scores, scale):
-    """Of each row the largest score, scaled."""
-    most = gl.max(scores, 1)
-    if scale < 0.0:
-        most = gl.min(scores, 1)
-    return most * scale
+def masked(scores, last, BN: gl.constexpr, SCORES: gl.constexpr):
+    """Scores of keys that do not exist, or that their query may not see, become -inf.
+
+    `last` goes through the wait for the scores: what is compared before them has no registers to wait in, and is packed into bits.
+    A lane of four holds every fourth pair of keys, so bits 1 and 2 of a key are the lane's: beside `last` they leave a constant to compare.
+    """
+    key = gl.arange(0, BN, layout=gl.SliceLayout(0, SCORES))
+    return gl.where((key & -7)[None, :] <= last[:, None] - (key & 6)[None, :], scores, float("-inf"))
+
+
+@gluon.jit
+def negated(tile, OUT: gl.constexpr):
+    """Where the scale is negative, queries change sign instead, once a tile: the largest score is then the largest product times it."""
+    tile.store(-tile.load(OUT))
+    fence_async_shared()
 
 
 @gluon.jit
 def step(
-    q, k_blocks, v_blocks, k_full, k_empty, v_full, v_empty, turn, acc, weights, largest, total, scale, fill,
-    block, turns, row, at, ahead, kv_len,
+    q, k_blocks, v_blocks, k_full, k_empty, v_full, v_empty, mine, others, acc, words, largest, total, scale,
+    block, turns, more, row, at, ahead, kv_len,
     MASKED: gl.constexpr, WHO: gl.constexpr, DIM: gl.constexpr, BN: gl.constexpr, STAGES: gl.constexpr, TAKING_TURNS: gl.constexpr,
     CAUSAL: gl.constexpr,
 ):  # fmt: skip
-    """Scores of block number `block`, whose keys begin at `at`, beside the product of the weights and values of the one before."""
+    """Scores of block number `block`, whose keys begin at `at`, beside the product of the weights and values of the one before.
+
+    Its keys were waited for by the step before, and the next ones are here where there are `more`: that wait, a loop, keeps ptxas from
+    moving the wait for the product of the values before the exponentials. Weights are rounded after it: they go where that product's lie,
+    and ptxas lets no products overlap where such a register is written under way (its C7513).
+    """
     SCORES: gl.constexpr = gl.NVMMADistributedLayout(version=[3, 0], warps_per_cta=[4, 1], instr_shape=[16, BN, 16])
     OUT: gl.constexpr = gl.NVMMADistributedLayout(version=[3, 0], warps_per_cta=[4, 1], instr_shape=[16, DIM, 16])
     WEIGHTS: gl.constexpr = gl.DotOperandLayout(operand_index=0, parent=OUT, k_width=2)
-    stage, phase = block % STAGES, (block // STAGES) & 1
+    stage, after = block % STAGES, (block + 1) % STAGES
     before, phase_before = (block - 1) % STAGES, ((block - 1) // STAGES) & 1
-    mbarrier.wait(k_full.index(stage), phase)
+    weights = unpaired(words, k_blocks.dtype, WEIGHTS)
     if TAKING_TURNS:
-        mbarrier.wait(turn.index(WHO), (turns & 1) ^ (1 - WHO))
+        mbarrier.wait(mine, (turns & 1) ^ (1 - WHO))
     keys = k_blocks.index(stage).reshape((BN, DIM)).permute((1, 0))
     zeros = gl.zeros((64, BN), gl.float32, layout=SCORES)
     products = warpgroup_mma(q, keys, zeros, use_acc=False, is_async=True)
     mbarrier.wait(v_full.index(before), phase_before)
     summed = warpgroup_mma(weights, v_blocks.index(before).reshape((BN, DIM)), acc, is_async=True)
     if TAKING_TURNS:
-        mbarrier.arrive(turn.index(1 - WHO), count=1)
-    scores = warpgroup_mma_wait(1, deps=(products,))
-    mbarrier.arrive(k_empty.index(stage), count=1)
+        mbarrier.arrive(others, count=1)
     if MASKED:
-        scores = masked(scores, row, at, ahead, kv_len, fill, CAUSAL, BN, SCORES)
-    now = gl.maximum(largest, largest_of(scores, scale))
+        scores, last = warpgroup_mma_wait(1, deps=(products, last_seen(row, at, ahead, kv_len, CAUSAL, SCORES)))
+        scores = masked(scores, last, BN, SCORES)
+    else:
+        scores = warpgroup_mma_wait(1, deps=(products,))
+    mbarrier.arrive(k_empty.index(stage), count=1)
+    now = gl.maximum(largest, gl.max(scores, 1) * scale)
     base = now
     if MASKED:
         base = gl.where(now == float("-inf"), 0.0, now)  # a row that has seen no key yet
     shrunk = gl.exp2(largest - base)
     parts = gl.exp2(scores * scale - base[:, None])
     total = total * shrunk + gl.sum(parts, 1)
+    mbarrier.wait(k_full.index(after), ((block + 1) // STAGES) & 1, pred=more)
     acc = warpgroup_mma_wait(0, deps=(summed, weights))[0]
     mbarrier.arrive(v_empty.index(before), count=1)
     acc = acc * gl.convert_layout(shrunk, gl.SliceLayout(1, OUT))[:, None]
-    weights = gl.convert_layout(parts.to(k_blocks.dtype), WEIGHTS)
-    return acc, weights, now, total
+    return acc, paired(parts, k_blocks.dtype), now, total
 
 
 @gluon.jit
 def consume(
-    out_desc, lse_ptr, q_tiles, k_blocks, v_blocks, out_tiles, q_full, q_empty, k_full, k_empty, v_full, v_empty, turn, order, starts,
-    scale, q_heads, q_len, kv_len,
+    out_desc, lse_ptr, q_tiles, k_blocks, v_blocks, out_tiles, q_full, q_empty, k_full, k_empty, v_full, v_empty, mine, others,
+    order, starts, scale, q_heads, q_len, kv_len,
     WHO: gl.constexpr, DIM: gl.constexpr, BN: gl.constexpr, STAGES: gl.constexpr, CONSUMERS: gl.constexpr, TAKING_TURNS: gl.constexpr,
     CAUSAL: gl.constexpr, LSE: gl.constexpr, LN_2: gl.constexpr, Q_PLACES: gl.constexpr,
+    QUERIES_HELD: gl.constexpr,
 ):  # fmt: skip
     """One warpgroup: 64 queries of every tile."""
     BM: gl.constexpr = CONSUMERS * 64
@@ -165,9 +187,7 @@ def consume(
     OUT: gl.constexpr = gl.NVMMADistributedLayout(version=[3, 0], warps_per_cta=[4, 1], instr_shape=[16, DIM, 16])
     WEIGHTS: gl.constexpr = gl.DotOperandLayout(operand_index=0, parent=OUT, k_width=2)
     tiles, ahead = gl.cdiv(q_len, BM), kv_len - q_len
-    fill = float("-inf")
-    if scale < 0.0:
-        fill = float("inf")
+    size = gl.maximum(scale, -scale)
     block = 0
     count = 0
     turns = 0
@@ -182,30 +202,35 @@ def consume(
         which = count % Q_PLACES
         q = q_tiles.index(which * CONSUMERS + WHO).reshape((64, DIM))
         mbarrier.wait(q_full.index(which), (count // Q_PLACES) & 1)
+        if scale < 0.0:
+            negated(q, OUT)
+        if QUERIES_HELD:
+            q = q.load(gl.DotOperandLayout(operand_index=0, parent=SCORES, k_width=2))
         stage = block % STAGES
         mbarrier.wait(k_full.index(stage), (block // STAGES) & 1)
         keys = k_blocks.index(stage).reshape((BN, DIM)).permute((1, 0))
         zeros = gl.zeros((64, BN), gl.float32, layout=SCORES)
         products = warpgroup_mma(q, keys, zeros, use_acc=False, is_async=True)
-        scores = warpgroup_mma_wait(0, deps=(products,))
+        scores, last = warpgroup_mma_wait(0, deps=(products, last_seen(row, (blocks - 1) * BN, ahead, kv_len, CAUSAL, SCORES)))
         mbarrier.arrive(k_empty.index(stage), count=1)
-        scores = masked(scores, row, (blocks - 1) * BN, ahead, kv_len, fill, CAUSAL, BN, SCORES)
-        largest = largest_of(scores, scale)
-        parts = gl.exp2(scores * scale - gl.where(largest == float("-inf"), 0.0, largest)[:, None])
+        scores = masked(scores, last, BN, SCORES)
+        largest = gl.max(scores, 1) * size
+        parts = gl.exp2(scores * size - gl.where(largest == float("-inf"), 0.0, largest)[:, None])
         total = gl.sum(parts, 1)
-        weights = gl.convert_layout(parts.to(k_blocks.dtype), WEIGHTS)
+        words = paired(parts, k_blocks.dtype)
+        mbarrier.wait(k_full.index((block + 1) % STAGES), ((block + 1) // STAGES) & 1, pred=blocks > 1)
         acc = gl.zeros((64, DIM), gl.float32, layout=OUT)
         cut = gl.minimum(gl.maximum(blocks - free, 1), blocks)  # the first of all, and those up to the last that is not whole
         for i in range(1, cut):
-            acc, weights, largest, total = step(
-                q, k_blocks, v_blocks, k_full, k_empty, v_full, v_empty, turn, acc, weights, largest, total, scale, fill,
-                block + i, turns + i - 1, row, (blocks - 1 - i) * BN, ahead, kv_len,
+            acc, words, largest, total = step(
+                q, k_blocks, v_blocks, k_full, k_empty, v_full, v_empty, mine, others, acc, words, largest, total, size,
+                block + i, turns + i - 1, i + 1 < blocks, row, (blocks - 1 - i) * BN, ahead, kv_len,
                 True, WHO, DIM, BN, STAGES, TAKING_TURNS, CAUSAL,
             )  # fmt: skip
         for i in range(cut, blocks):
-            acc, weights, largest, total = step(
-                q, k_blocks, v_blocks, k_full, k_empty, v_full, v_empty, turn, acc, weights, largest, total, scale, fill,
-                block + i, turns + i - 1, row, (blocks - 1 - i) * BN, ahead, kv_len,
+            acc, words, largest, total = step(
+                q, k_blocks, v_blocks, k_full, k_empty, v_full, v_empty, mine, others, acc, words, largest, total, size,
+                block + i, turns + i - 1, i + 1 < blocks, row, (blocks - 1 - i) * BN, ahead, kv_len,
                 False, WHO, DIM, BN, STAGES, TAKING_TURNS, CAUSAL,
             )  # fmt: skip
         mbarrier.arrive(q_empty.index(which), count=1)
@@ -214,6 +239,7 @@ def consume(
         count += 1  # noqa: SIM113  # Gluon has no enumerate
         stage = (block - 1) % STAGES
         mbarrier.wait(v_full.index(stage), ((block - 1) // STAGES) & 1)
+        weights = unpaired(words, k_blocks.dtype, WEIGHTS)
         summed = warpgroup_mma(weights, v_blocks.index(stage).reshape((BN, DIM)), acc, is_async=True)
         acc = warpgroup_mma_wait(0, deps=(summed, weights))[0]
         mbarrier.arrive(v_empty.index(stage), count=1)
@@ -235,6 +261,7 @@ def specialized_kernel(
     q_desc, k_desc, v_desc, out_desc, lse_ptr, order, starts, scale, q_heads, q_len, kv_len,
     SHARING: gl.constexpr, DIM: gl.constexpr, BN: gl.constexpr, STAGES: gl.constexpr, CONSUMERS: gl.constexpr,
     TAKING_TURNS: gl.constexpr, CAUSAL: gl.constexpr, LSE: gl.constexpr, LN_2: gl.constexpr, Q_PLACES: gl.constexpr,
+    QUERIES_HELD: gl.constexpr,
 ):  # fmt: skip
     """Shared memory, barriers, and three or four parts."""
     q_tiles = gl.allocate_shared_memory(q_desc.dtype, [Q_PLACES * CONSUMERS, 1, 1, 64, DIM], q_desc.layout)
@@ -247,7 +274,8 @@ def specialized_kernel(
     k_empty = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
     v_full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
     v_empty = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
-    turn = gl.allocate_shared_memory(gl.int64, [2, 1], mbarrier.MBarrierLayout())
+    first_turn = gl.allocate_shared_memory(gl.int64, [1], mbarrier.MBarrierLayout())
+    second_turn = gl.allocate_shared_memory(gl.int64, [1], mbarrier.MBarrierLayout())
     for i in gl.static_range(Q_PLACES):
         mbarrier.init(q_full.index(i), count=1)
         mbarrier.init(q_empty.index(i), count=CONSUMERS)
@@ -256,30 +284,30 @@ def specialized_kernel(
         mbarrier.init(k_empty.index(i), count=CONSUMERS)
         mbarrier.init(v_full.index(i), count=1)
         mbarrier.init(v_empty.index(i), count=CONSUMERS)
-    mbarrier.init(turn.index(0), count=1)
-    mbarrier.init(turn.index(1), count=1)
+    mbarrier.init(first_turn, count=1)
+    mbarrier.init(second_turn, count=1)
     if CONSUMERS == 2:
         gl.warp_specialize([
-            (consume, (out_desc, lse_ptr, q_tiles, k_blocks, v_blocks, out_tiles, q_full, q_empty, k_full, k_empty, v_full, v_empty, turn,
-                       order, starts, scale, q_heads, q_len, kv_len,
-                       0, DIM, BN, STAGES, CONSUMERS, TAKING_TURNS, CAUSAL, LSE, LN_2, Q_PLACES)),
-            (consume, (out_desc, lse_ptr, q_tiles, k_blocks, v_blocks, out_tiles, q_full, q_empty, k_full, k_empty, v_full, v_empty, turn,
-                       order, starts, scale, q_heads, q_len, kv_len,
-                       1, DIM, BN, STAGES, CONSUMERS, TAKING_TURNS, CAUSAL, LSE, LN_2, Q_PLACES)),
+            (consume, (out_desc, lse_ptr, q_tiles, k_blocks, v_blocks, out_tiles, q_full, q_empty, k_full, k_empty, v_full, v_empty,
+                       first_turn, second_turn, order, starts, scale, q_heads, q_len, kv_len,
+                       0, DIM, BN, STAGES, CONSUMERS, TAKING_TURNS, CAUSAL, LSE, LN_2, Q_PLACES, QUERIES_HELD)),
+            (consume, (out_desc, lse_ptr, q_tiles, k_blocks, v_blocks, out_tiles, q_full, q_empty, k_full, k_empty, v_full, v_empty,
+                       second_turn, first_turn, order, starts, scale, q_heads, q_len, kv_len,
+                       1, DIM, BN, STAGES, CONSUMERS, TAKING_TURNS, CAUSAL, LSE, LN_2, Q_PLACES, QUERIES_HELD)),
             (produce, (q_desc, k_desc, v_desc, q_tiles, k_blocks, v_blocks, q_full, q_empty, k_full, k_empty, v_full, v_empty, order,
                        starts, q_heads, q_len, kv_len, SHARING, DIM, BN, STAGES, CONSUMERS, CAUSAL, Q_PLACES)),
         ], [4, 1], [240, 24])  # fmt: skip
     else:
         gl.warp_specialize([
-            (consume, (out_desc, lse_ptr, q_tiles, k_blocks, v_blocks, out_tiles, q_full, q_empty, k_full, k_empty, v_full, v_empty, turn,
-                       order, starts, scale, q_heads, q_len, kv_len,
-                       0, DIM, BN, STAGES, CONSUMERS, False, CAUSAL, LSE, LN_2, Q_PLACES)),
-            (consume, (out_desc, lse_ptr, q_tiles, k_blocks, v_blocks, out_tiles, q_full, q_empty, k_full, k_empty, v_full, v_empty, turn,
-                       order, starts, scale, q_heads, q_len, kv_len,
-                       1, DIM, BN, STAGES, CONSUMERS, False, CAUSAL, LSE, LN_2, Q_PLACES)),
-            (consume, (out_desc, lse_ptr, q_tiles, k_blocks, v_blocks, out_tiles, q_full, q_empty, k_full, k_empty, v_full, v_empty, turn,
-                       order, starts, scale, q_heads, q_len, kv_len,
-                       2, DIM, BN, STAGES, CONSUMERS, False, CAUSAL, LSE, LN_2, Q_PLACES)),
+            (consume, (out_desc, lse_ptr, q_tiles, k_blocks, v_blocks, out_tiles, q_full, q_empty, k_full, k_empty, v_full, v_empty,
+                       first_turn, second_turn, order, starts, scale, q_heads, q_len, kv_len,
+                       0, DIM, BN, STAGES, CONSUMERS, False, CAUSAL, LSE, LN_2, Q_PLACES, QUERIES_HELD)),
+            (consume, (out_desc, lse_ptr, q_tiles, k_blocks, v_blocks, out_tiles, q_full, q_empty, k_full, k_empty, v_full, v_empty,
+                       second_turn, first_turn, order, starts, scale, q_heads, q_len, kv_len,
+                       1, DIM, BN, STAGES, CONSUMERS, False, CAUSAL, LSE, LN_2, Q_PLACES, QUERIES_HELD)),
+            (consume, (out_desc, lse_ptr, q_tiles, k_blocks, v_blocks, out_tiles, q_full, q_empty, k_full, k_empty, v_full, v_empty,
+                       first_turn, second_turn, order, starts, scale, q_heads, q_len, kv_len,
+                       2, DIM, BN, STAGES, CONSUMERS, False, CAUSAL, LSE, LN_2, Q_PLACES, QUERIES_HELD)),
             (produce, (q_desc, k_desc, v_desc, q_tiles, k_blocks, v_blocks, q_full, q_empty, k_full, k_empty, v_full, v_empty, order,
                        starts, q_heads, q_len, kv_len, SHARING, DIM, BN, STAGES, CONSUMERS, CAUSAL, Q_PLACES)),
         ], [4, 4, 1], [160, 160, 32])  # fmt: skip
@@ -317,7 +345,7 @@ def specialized(workload: Workload, config: Config) -> TritonLaunch:
     constants = {
         "SHARING": q_heads // max(kv_heads, 1), "DIM": dim, "BN": BN, "STAGES": int(config["stages"]), "CONSUMERS": consumers,
         "TAKING_TURNS": bool(config["taking_turns"]), "CAUSAL": causal, "LSE": bool(workload.static("return_lse")), "LN_2": LN_2,
-        "Q_PLACES": query_places(config, workload),
+        "Q_PLACES": query_places(config, workload), "QUERIES_HELD": bool(config["queries_held"]),
     }  # fmt: skip
     return TritonLaunch(specialized_kernel, (len(starts) - 1, 1, 1), arguments, constants, num_warps=4)
 

@@ -29,6 +29,7 @@ STAGES_ATTENTION = Parameter("stages", (2, 3, 4, 5), "blocks of keys and values 
 TURNS = Parameter(
     "taking_turns", (False, True), "one consumer's exponentials beside the other's products: 1 to 2% at 4096, nothing at 16384"
 )
+HELD = Parameter("queries_held", (False, True), "queries in registers, 32 a thread at head_dim 128: scores read a third less shared memory")
 GROUP_MB = Parameter("group_mb", (8, 16, 32), "megabytes of keys and values that are worked on together, of the 50 in L2")
 
 
@@ -71,10 +72,14 @@ def _two_in_turn(config: Config, workload: Workload) -> bool:
     return int(config["consumers"]) == 2 or not config["taking_turns"]
 
 
+def _held_by_two(config: Config, workload: Workload) -> bool:
+    return int(config["consumers"]) == 2 or not config["queries_held"]
+
+
 def _attention_default(workload: Workload) -> Config:
     """What ran fastest on an H200 in its first form; turns where rows are not so long that they fall into step by themselves."""
     stages = 2 if workload.dim("head_dim") == 128 else 4
-    return {"consumers": 2, "stages": stages, "taking_turns": workload.dim("kv_len") <= 8192, "group_mb": 16}
+    return {"consumers": 2, "stages": stages, "taking_turns": workload.dim("kv_len") <= 8192, "queries_held": False, "group_mb": 16}
 
 
 def rows_for_descriptors(workload: Workload) -> Answer:
@@ -129,15 +134,16 @@ KERNELS = (
             predicates=(heads_for_descriptors,),
         ),
         ConfigSpace(
-            (CONSUMERS, STAGES_ATTENTION, TURNS, GROUP_MB),
+            (CONSUMERS, STAGES_ATTENTION, TURNS, HELD, GROUP_MB),
             (
                 Constraint(_attention_shared, "queries, results, keys and values on their way pass 227 KiB of shared memory"),
                 Constraint(_narrow_for_three, "three warpgroups have no registers for results of 128 columns"),
                 Constraint(_two_in_turn, "turns are taken by two"),
+                Constraint(_held_by_two, "three warpgroups have no registers for queries"),
             ),
             _attention_default,
         ),
-        files=("copies.py", "order.py"), fallbacks=("triton.twoloop",), priority=9, determinism=Determinism.RUN_TO_RUN,
+        files=("copies.py", "order.py", "pairs.py"), fallbacks=("triton.twoloop",), priority=9, determinism=Determinism.RUN_TO_RUN,
         # us of it and of triton.twoloop: 477 and 742 at 4096 causal, 84 and 110 at 1024, 26.4 and 28.2 at 256, 6.8 and 4.8 at 65 (H200).
         priority_where=((Support(("cuda",), HALVES, least={"q_len": 192}), 20),),
     ),

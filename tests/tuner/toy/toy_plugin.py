@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import os
+import sys
+import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -30,11 +32,14 @@ def _into(config: Config) -> Callable[..., None]:
     calls = itertools.count()
 
     def into(outputs: Any, x: Any) -> None:
-        if behaviour == "idle" and next(calls) > 20:  # right while it is checked, and then does nothing any more
+        called = next(calls)
+        if behaviour == "idle" and called > 20:  # right while it is checked, and then does nothing any more
             return
         for _ in range(work):
             torch.mul(x, 2, out=outputs[0])
-        if behaviour == "wrong":
+        if behaviour in MISDEEDS:
+            MISDEEDS[behaviour](called)
+        elif behaviour == "wrong":
             outputs[0].add_(1)
         elif behaviour == "raise":
             raise RuntimeError("this kernel always raises")
@@ -51,6 +56,64 @@ def _into(config: Config) -> Callable[..., None]:
     return into
 
 
+def _segfault() -> None:
+    import ctypes
+
+    print("about to crash", flush=True)
+    ctypes.string_at(0)
+
+
+def _hang() -> None:
+    print("about to hang", flush=True)
+    threading.Event().wait()
+
+
+def _take_memory() -> None:
+    """A quarter of a gigabyte at a time, up to 16; never touched, so that without a limit nobody suffers and the config is right."""
+    import numpy
+
+    print("about to take memory", flush=True)
+    taken = [numpy.empty(1 << 28, numpy.uint8) for _ in range(64)]
+    del taken
+
+
+def _flood(mib: int) -> None:
+    for _ in range(mib):
+        os.write(1, b"x" * (1 << 20))
+    print("\nthe last words", flush=True)
+
+
+def _leave(code: object) -> None:
+    print("about to leave", flush=True)
+    sys.exit(code)  # type: ignore[arg-type]
+
+
+def _leave_at_once() -> None:
+    os.write(2, b"about to leave\n")
+    os._exit(7)
+
+
+def _late(called: int) -> None:
+    if called > 100:  # a check has some tens of calls, timing has thousands
+        _segfault()
+
+
+MISDEEDS: dict[str, Callable[[int], None]] = {
+    "segfault_in_a_call": lambda called: _segfault(),
+    "segfault_when_timed": _late,
+    "hang_in_a_call": lambda called: _hang(),
+    "memory": lambda called: _take_memory(),
+    "os_exit": lambda called: _leave_at_once(),
+    "sys_exit": lambda called: _leave("no more"),
+    "system_exit": lambda called: _leave(0),
+    "flood": lambda called: _flood(4 if called < 3 else 0) if called < 4 else None,
+    "flood_for_ever": lambda called: _flood(1 << 20),
+}
+BUILDS: dict[str, Callable[[], None]] = {"hang_in_a_build": _hang, "segfault_in_a_build": _segfault}
+SOLITARY = ("slow", "right", "wrong", "raise", "build_failed", *MISDEEDS, *BUILDS)
+"""Of one kernel: the default is right and slow, `right` is the fastest."""
+
+
 class Builder:
     """Builds nothing, and writes one line a build where TOY_LOG says."""
 
@@ -61,9 +124,13 @@ class Builder:
         if "TOY_LOG" in os.environ:
             with Path(os.environ["TOY_LOG"]).open("a") as log:
                 log.write(f"{kernel.name} {dict(config)}\n")
-        if config.get("behaviour") == "build_failed":
+        behaviour = config.get("behaviour")
+        if behaviour == "build_failed":
             raise BuildFailed("the toy does not compile.", log="toy.c:1: error: no such toy")
-        work = 40 if kernel.name == "toy.eager" else config.get("work", 1)
+        if behaviour in BUILDS:
+            BUILDS[str(behaviour)]()
+        slow = 20 if behaviour in ("slow", *MISDEEDS) else 1
+        work = 40 if kernel.name == "toy.eager" else config.get("work", slow)
         return writing(op, _into({**config, "work": work}))
 
 
@@ -109,9 +176,11 @@ def _op(name: str) -> Op:
 
 
 WORK = Parameter("work", (1, 2, 3, 5, 8, 13), "how slow")
+SMALL = Constraint(lambda config, workload: int(config["work"]) < 3, "work must be below 3")
+LARGE = Constraint(lambda config, workload: int(config["work"]) > 5, "work must be above 5")
 plugin = Plugin(
     name="toy",
-    ops=(_op("twice"), _op("hopeless"), _op("many"), _op("plain"), _op("idle"), _op("sized")),
+    ops=(_op("twice"), _op("hopeless"), _op("many"), _op("plain"), _op("idle"), _op("sized"), _op("misbehaving"), _op("empty")),
     backends=(Backend("toy", "a toy", ("cpu",), "toy_plugin:probe", "toy_plugin:builder"),),
     kernels=(
         _kernel("toy.eager"),
@@ -134,6 +203,10 @@ plugin = Plugin(
         _kernel("toy.eager", "sized"),
         _kernel("toy.tuned", "sized", space=ConfigSpace((Parameter("work", (100, 50, 1), "all but one are slow by far"),))),
         _kernel("toy.eager", "idle"),
+        _kernel("toy.eager", "misbehaving"),
+        _kernel("toy.tuned", "misbehaving", space=ConfigSpace((_behaviours(*SOLITARY),))),
+        _kernel("toy.eager", "empty"),
+        _kernel("toy.tuned", "empty", space=ConfigSpace((WORK,), (SMALL, LARGE))),
         _kernel("toy.tuned", "idle", space=ConfigSpace((_behaviours("idle"),))),
     ),
 )
