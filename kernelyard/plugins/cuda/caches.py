@@ -16,9 +16,12 @@ TOGETHER = 2
 MOST_WAVES = 2
 """Of parts: more only leave more to merge."""
 MOST_CLUSTER = 16
-MANY_TOKENS = 8192
+MANY_TOKENS = 4096
 """From which on clusters of 16 lose more than a second launch takes: where a GPC has no 16 multiprocessors free, two share some and others
-idle (50.8 us at 32768 tokens of 8 KV heads, where the bytes take 32)."""
+idle. 9.26 us by parts and 9.59 by clusters at 4096 tokens of 8 KV heads (H200), 35.7 and 50.7 at 32768, where the bytes take 32."""
+MOST_EARLY = 4096
+"""Tokens of a cache up to which the first tiles are asked for before the length is known: 5.25 and 5.64 us at 1024, 9.26 and 9.39 at 4096,
+nothing at 32768. What is read past a short length is little where the cache is."""
 PARTS = (1, 2, 4, 8, 16, 32, 33, 66)
 
 
@@ -64,11 +67,12 @@ def _most_sharers(workload: Workload) -> int:
 def _default(workload: Workload) -> Config:
     """Two CTAs a multiprocessor, of 96 KiB of tiles each so that they fit: a cluster a KV head, or parts where tokens are many and a
     cluster of 16 would be too few."""
-    most = _most_sharers(workload)
+    most, capacity = _most_sharers(workload), workload.dim("capacity")
+    early = most >= MOST_CLUSTER and capacity <= MOST_EARLY and not workload.has("block_table")
     rest: Config = {
-        "warps": 4, "tokens": 16, "stages": 3 if workload.dim("head_dim") == 128 else 6, "overlap": True, "parts": 1, "early": False,
+        "warps": 4, "tokens": 16, "stages": 3 if workload.dim("head_dim") == 128 else 6, "overlap": True, "parts": 1, "early": early,
     }  # fmt: skip
-    if most >= MOST_CLUSTER and workload.dim("capacity") >= MANY_TOKENS:
+    if most >= MOST_CLUSTER and capacity >= MANY_TOKENS:
         return {**rest, "cluster": 1, "parts": max(n for n in PARTS if n <= most)}
     fit = [n for n in (1, 2, 4, 8, MOST_CLUSTER) if n <= most and _tokens_exist({**rest, "cluster": n}, workload)]
     return {**rest, "cluster": max(fit, default=1)}

@@ -120,8 +120,6 @@ KERNELS = (
         files=("attention_decode_views.py", "overlap.py"),
         fallbacks=("torch.eager",),
         priority=15,
-        # us of it and of cuda.cluster for one sequence: 9.8 and 10.2 at 4096 tokens, 38.5 and 50.8 at 32768; 6.3 and 5.6 at 1024 (H200).
-        priority_where=((Support(("cuda",), ("bfloat16", "float16"), most={"batch": 2}, least={"capacity": 4096}), 25),),
         determinism=Determinism.RUN_TO_RUN,
     ),
 )
