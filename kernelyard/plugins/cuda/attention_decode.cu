@@ -20,10 +20,11 @@
 //            521, and the first tile is on its way 63 instructions sooner (sm_90a, bf16, 128 columns, 16 tokens).
 // Layout     A token's columns are 16-byte pieces, piece p of token t at p ^ (t % 8): ldmatrix meets every bank once.
 // Not loaded Tokens past a length, or of a block that is none: cp.async writes zeros for them, and their scores are -inf.
-// Measured   H200, bf16, 32/8 heads of 128: 5.6, 10.2, 50.8 us at 1024, 4096, 32768 tokens of one sequence by clusters of 16 (triton.split 6.3,
-//            9.8, 38.5), 63.7 us at 16 sequences of 4096 (plain torch 80.3), 244 at 64 (259). One sequence of 32768 tokens by clusters of 8 with
-//            8 warps: 52.8.
-// Lost       One CTA of 192 KB a multiprocessor, contiguous parts, merged by loads from the other CTAs: 9.9, 14.7, 50.1 us. First tiles asked for
+// Measured   H200, bf16, 32/8 heads of 128, one sequence of 1024, 4096, 32768 tokens, in one run: by clusters of 16 5.64, 9.95, 50.7 us (the
+//            last in another run), EARLY 5.25, 9.59; by 33 parts of one CTA 9.39, 35.7, EARLY 9.26, 35.6; by 16 parts of 8 warps 35.3 (93%
+//            of a copy); triton.split 6.3, 9.7, 38.7. 63.6 us at 16 sequences of 4096 (plain torch 79), 241 at 64 (255).
+// Lost       Clusters of 4 and 8 by parts: 12.4 and 13.3 us at 4096, 43.0 (of 4) at 32768. 66 parts: 37.6 there; tiles of 32 tokens 37.0.
+//            One CTA of 192 KB a multiprocessor, contiguous parts, merged by loads from the other CTAs: 9.9, 14.7, 50.1 us. First tiles asked for
 //            in L2 ahead of the wait: no gain.
 // Source     Dao et al., "Flash-Decoding for long-context inference" (2023); the merge is that of contracts/online_softmax.py.
 //

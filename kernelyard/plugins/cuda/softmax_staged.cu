@@ -8,6 +8,9 @@
 // Bound      Memory.
 // Resources  32768 columns, a cluster of two blocks of 256 threads, eight vectors (sm_90a, bf16), no spills: 80 registers with KEPT, so three
 //            blocks a multiprocessor, 40 without, so six; 32 KiB of shared memory each.
+// Measured   H200, bf16, 2048x32768, one run: 65.6 us (98% of a copy), by clusters of four of 128 threads 65.3; quack 66.5, cuda.cluster 70.5,
+//            triton.packed 71.8, cuda.ring 76.5.
+// Lost       Without KEPT, in four or six blocks a multiprocessor 66.2 and 67.3; one block a row of 512 threads 67.5; two blocks of 512 69.6.
 // NaN        As softmax_ring.cu.
 #include "softmax.cuh"
 #include "staged.cuh"

@@ -19,9 +19,11 @@ all count, at head_dim 128 (66 exponentials, 68 maxima, 66 FFMA, 68 FADD, 66 FMU
 masked; before weights were carried in pairs it was 542 and 873, and exponentials waited for the values' product.
 
 4 b h q kv d flops, half when causal; bytes: q, out, and k and v once for each group of heads. Bound: the tensor cores, with exponentials
-close behind at head_dim 64. An earlier form for lengths of whole tiles ran on an H200 at 648 to 664 TFLOP/s at 4096 causal and head_dim
-128: `taking_turns` gained 1 to 2% there and nothing at 16384, blocks of 64 keys lost 10%. Where there is room the next tile's queries are
-on their way while this one's are in use.
+close behind at head_dim 64. H200 at its power cap, us, this and FlashAttention-4 in one run: 2x32x8 heads of 4096 causal 475 and 499,
+2x32x32 493 and 495, not causal 901 and 869, 1x32x8 of 16384 3583 and 3526, head_dim 64 336 and 328, 4x32x8 of 1024 77.3 and 87.7, 8x32x8
+of 256 20.1 and 27.2. `queries_held` gained 0.5 to 4.5% and three consumers at head_dim 64 as much as it; `taking_turns` 2% at 4096, -1 to
+2% at 16384; groups of 8 or 32 MB of keys nothing; blocks of 64 keys lost 10%. Where there is room the next tile's queries are on their
+way while this one's are in use.
 
 Sources: Shah et al., "FlashAttention-3" (2024); Milakov and Gimelshein, "Online normalizer calculation for softmax" (2018).
 """
