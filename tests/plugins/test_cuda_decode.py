@@ -41,17 +41,28 @@ def test_the_authors_config_is_in_the_space_of_every_point(kernel: Kernel, agree
     assert agreement.outside_of_space(kernel) == []
 
 
-@pytest.mark.parametrize(("batch", "capacity", "cluster"), [(1, 4096, 16), (1, 256, 16), (1, 64, 4), (16, 4096, 2), (64, 4096, 1)])
+@pytest.mark.parametrize(("batch", "capacity", "cluster"), [(1, 2048, 16), (1, 256, 16), (1, 64, 4), (16, 4096, 2), (64, 4096, 1)])
 def test_a_cluster_makes_two_ctas_a_multiprocessor_and_none_is_without_tokens(batch: int, capacity: int, cluster: int) -> None:
     work = workload("attention_decode", batch, 32, 8, 1, capacity, 128, 0)
     config = KERNELS["attention_decode"].space.default_for(work)
     assert (config["cluster"], config["parts"]) == (cluster, 1)
 
 
-@pytest.mark.parametrize(("batch", "kv_heads", "parts"), [(1, 8, 33), (2, 8, 16), (1, 4, 66), (1, 1, 66)])
-def test_many_tokens_of_few_heads_are_parts_of_one_cta_two_a_multiprocessor(batch: int, kv_heads: int, parts: int) -> None:
-    config = SPACE.default_for(workload("attention_decode", batch, 4 * kv_heads, kv_heads, 1, 32768, 128, 0))
+@pytest.mark.parametrize(
+    ("batch", "kv_heads", "capacity", "parts"), [(1, 8, 32768, 33), (1, 8, 4096, 33), (2, 8, 32768, 16), (1, 1, 32768, 66)]
+)
+def test_many_tokens_of_few_heads_are_parts_of_one_cta_two_a_multiprocessor(batch: int, kv_heads: int, capacity: int, parts: int) -> None:
+    config = SPACE.default_for(workload("attention_decode", batch, 4 * kv_heads, kv_heads, 1, capacity, 128, 0))
     assert (config["cluster"], config["parts"]) == (1, parts)
+
+
+@pytest.mark.parametrize(
+    ("batch", "capacity", "block_size", "early"), [(1, 1024, 0, True), (1, 1024, 64, False), (1, 8192, 0, False), (16, 1024, 0, False)]
+)
+def test_first_tiles_are_asked_for_before_the_length_where_the_cache_is_short_and_told_by_no_table(
+    batch: int, capacity: int, block_size: int, early: bool
+) -> None:
+    assert SPACE.default_for(workload("attention_decode", batch, 32, 8, 1, capacity, 128, block_size))["early"] is early
 
 
 @pytest.mark.parametrize(("block_size", "early"), [(0, {False, True}), (64, {False})])

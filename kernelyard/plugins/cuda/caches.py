@@ -82,7 +82,8 @@ def _hints(workload: Workload) -> tuple[Config, ...]:
     """A cluster a KV head, and parts of one CTA or of clusters of 4; each with its first tiles after the length, and before."""
     default, most = _default(workload), _most_sharers(workload)
     shared = [{"cluster": c, "parts": max(n for n in PARTS if n * c <= most)} for c in (1, 4, MOST_CLUSTER) if c <= most]
-    configs = [{**default, **each, "early": early} for each in ({}, *shared) for early in (False, True)]
+    one = [{"cluster": MOST_CLUSTER, "parts": 1}] if most >= MOST_CLUSTER else []
+    configs = [{**default, **each, "early": early} for each in ({}, *one, *shared) for early in (False, True)]
     return tuple(config for config in configs if SPACE.allows(config, workload))
 
 

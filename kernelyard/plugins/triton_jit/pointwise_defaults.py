@@ -114,8 +114,9 @@ def rope(workload: Workload) -> Config:
     warps = defaults._power(defaults._clamp(together * at_once * half // (32 * 16), 1, 8))
     if fit == 256:
         warps = defaults._power(defaults._clamp(together * at_once * half // (32 * 4), 1, 8))
-    if fit == 256 and heads <= 8 and tokens >= FEW_PROGRAMS:  # 2.89 us, and 3.74 with five heads in two programs, at 1000x5x96 (H200)
-        at_once, together, warps = _least_above(heads), 1, 2
+    whole = _least_above(heads) * half
+    if fit == 256 < whole <= 512 and tokens >= FEW_PROGRAMS:  # 2.89 us, and 3.74 with five heads in two programs, at 1000x5x96 (H200)
+        at_once, together, warps = whole // half, 1, 2
     return {
         "tokens_per_program": together,
         "heads_per_program": at_once,
