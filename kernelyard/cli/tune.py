@@ -48,7 +48,8 @@ INSTEAD = "Tune the performance matrix, then run kernelyard bench {} --matrix he
 @click.option("--patience", type=click.IntRange(min=1), help="End a kernel's search after so many trials without a gain beyond noise.")
 @click.option("--sampler", default="tpe", show_default=True, help="tpe, gp, cmaes, random, grid, or hub:package/name of OptunaHub.")
 @click.option("--force", is_flag=True, help="Measure anew, whatever is stored.")
-@click.option("--storage", metavar="URL", help="Database of the trials, instead of the store's own file.")
+@click.option("--storage", metavar="URL", envvar="KERNELYARD_STORAGE", show_envvar=True,
+              help="Database of the trials instead of the store's own file: postgresql://user:password@host/name, sqlite:///file.db.")  # fmt: skip
 @save_option
 @device_option
 @json_option

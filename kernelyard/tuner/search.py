@@ -96,7 +96,8 @@ class _Hunt:
         trial, given = studies.ask(self._study, self._coding, config)
         while config_key(given) != config_key(config):  # one that a killed run had queued
             studies.abandon(self._study, trial, "queued by another run")
-            trial, given = studies.ask(self._study, self._coding)
+            taken = not studies.queued(self._study)  # or ours, by a tuner elsewhere on the same storage
+            trial, given = studies.ask(self._study, self._coding, config if taken else None)
         return trial, config
 
     def _suggested(self) -> tuple[Trial, Config] | None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from optuna.storages import RDBStorage
 
-from kernelyard.errors import StoreFailed
+from kernelyard.errors import StoreFailed, masked
 from kernelyard.measure.measured import PROTOCOL
 from kernelyard.registry.spec import Config, Status, digest
 from kernelyard.store.database import Store, open_store
@@ -77,7 +77,7 @@ class Session:
             time_us = result.timing.median_us if result.timing is not None else None
             tracker.ended(name, config, result.status, time_us, resumed=resumed)
 
-        with studies.failures(self.asked.storage or str(self.store.path)):
+        with studies.failures(masked(self.asked.storage or str(self.store.path))):
             study = studies.open_study(self.trials, search.kernel, self._key(search, plan), self.sampling.make(0), anew=self.asked.force)
             return searching.search(study, search, plan.workload, run, ended, self.sampling, self.asked.ending.started())
 
