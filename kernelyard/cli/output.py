@@ -61,7 +61,7 @@ def command_line() -> str:
 
 def emit(content: dict[str, Any]) -> None:
     """Print the one JSON object of a --json command."""
-    print(json.dumps({"schema": 1, **content}, indent=1, default=str))
+    print(json.dumps({"schema": 1, **content}, indent=1, default=str), flush=True)
 
 
 def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:

@@ -81,7 +81,7 @@ def test_a_config_that_another_tuner_took_from_the_queue_is_asked_for_again(url:
     trial, config = hunt._ask_for({"work": 13})
     assert taken == [0] and config == {"work": 13} == trial.params
     states = [trial.state for trial in here.get_trials()]
-    assert states.count(optuna.trial.TrialState.RUNNING) == 2 and not studies.queued(here)
+    assert states.count(optuna.trial.TrialState.RUNNING) == 2 and len(states) <= 3 and not studies.queued(here)
 
 
 @pytest.mark.parametrize(
