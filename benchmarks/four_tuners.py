@@ -17,7 +17,6 @@ import tempfile
 import time
 from collections.abc import Sequence
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 from kernelyard.measure.device import Holder, holders
@@ -52,7 +51,8 @@ def _reports(trials: int) -> list[Report]:
     for first in range(len(SHAPES)):
         shapes = [word for shape in (*SHAPES[first:], *SHAPES[:first]) for word in ("--shape", shape)]
         words = ["tune", "rmsnorm", "--device", "cpu", "--dtype", "fp32", "--trials", str(trials), "--json", *shapes]
-        tuners.append(subprocess.Popen([sys.executable, "-m", "kernelyard", *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
+        command = [sys.executable, "-m", "kernelyard", *words]
+        tuners.append(subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
     reports = []
     for tuner in tuners:
         out, told = tuner.communicate()
@@ -86,10 +86,11 @@ def _told(held: Sequence[Holder], reports: Sequence[Report], took_s: float) -> s
     alone_s = sum(one.end - one.start for one in held if one.end is not None)
     waited = [following.start - one.end for one, following in pairwise(held) if one.end is not None and following.pid != one.pid]
     least = f"{min(waited) * 1e3:.2f} ms" if waited else "n/a"
-    searched = len({one["run_id"] for one in reports[0]["workloads"]})
+    workloads = reports[0]["workloads"]
+    searched = len({one["run_id"] for one in workloads})
     return (
         f"{len(held)} timings by {len({one.pid for one in held})} processes, {alone_s:.1f} s of {took_s:.1f} s; the device changed hands "
-        f"{len(waited)} times, at least {least} apart; {len(reports[0]['workloads'])} workloads searched by {searched} of {len(reports)} tuners"
+        f"{len(waited)} times, at least {least} apart; {len(workloads)} workloads searched by {searched} of {len(reports)} tuners"
     )
 
 

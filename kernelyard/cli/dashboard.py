@@ -22,7 +22,8 @@ def dashboard(port: int, storage: str | None, as_json: bool) -> int:
     from kernelyard.tuner.dashboard import serving
 
     with serving(storage, port) as (address, serve):
-        signal.signal(signal.SIGTERM, _interrupt)
+        for ending in (signal.SIGINT, signal.SIGTERM):  # the first is ignored in what a script starts with &
+            signal.signal(ending, _interrupt)
         if as_json:
             emit({"address": address})
         say(f"the dashboard is at {address}; Ctrl-C ends it")
@@ -34,5 +35,5 @@ def dashboard(port: int, storage: str | None, as_json: bool) -> int:
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
-    """A service manager's way to say Ctrl-C."""
+    """However it is said."""
     raise KeyboardInterrupt

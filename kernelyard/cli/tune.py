@@ -28,7 +28,9 @@ from kernelyard.cli.output import (
 from kernelyard.errors import UsageError
 
 if TYPE_CHECKING:
+    from kernelyard.registry.op import Op
     from kernelyard.registry.registry import Registry
+    from kernelyard.registry.spec import Workload
     from kernelyard.store.results import ResultRow
     from kernelyard.tuner.progress import Progress
     from kernelyard.tuner.report import TuneReport, WorkloadReport
@@ -49,7 +51,8 @@ INSTEAD = "Tune the performance matrix, then run kernelyard bench {} --matrix he
 @click.option("--sampler", default="tpe", show_default=True, help="tpe, gp, cmaes, random, grid, or hub:package/name of OptunaHub.")
 @click.option("--force", is_flag=True, help="Measure anew, whatever is stored.")
 @click.option("--storage", metavar="URL", envvar="KERNELYARD_STORAGE", show_envvar=True,
-              help="Database of the trials instead of the store's own file: postgresql://user:password@host/name, sqlite:///file.db.")  # fmt: skip
+              help="Database of the trials, not the store's own: postgresql://user:password@host/name or sqlite:///file.db")  # fmt: skip
+@click.option("--ray", metavar="ADDRESS", help="Tune on the free devices of a Ray cluster: auto, host:port, or local for one here.")
 @save_option
 @device_option
 @json_option
@@ -66,6 +69,7 @@ def tune(
     sampler: str,
     force: bool,
     storage: str | None,
+    ray: str | None,
     save: str | None,
     device: str | None,
     as_json: bool,
@@ -78,6 +82,9 @@ def tune(
     Every config is built, checked and timed in a process of its own; the best are timed once more against plain and compiled
     torch. What is tuned already is answered from the store; an interrupted run goes on where it was. Of --trials, --minutes and
     --patience the first that is reached ends a search. Exit code 1 when on some workload no config was right.
+
+    With --ray trials run on a cluster, each on a device that it has alone; devices of one model share a search, and each model gets
+    its own choices, which are stored here. A node that is lost costs the trials that ran on it; they are tried again on the others.
     """
     from kernelyard.cli.tune_order import ordered
     from kernelyard.cli.workloads import is_file, matrices
@@ -87,7 +94,7 @@ def tune(
     from kernelyard.tuner.tune import tune as run
 
     samplers.check(sampler)
-    device, everything = check_device(device), registry.current()
+    device, everything = check_device(device) if ray is None else _device_of(ray, device), registry.current()
     ops = _asked(everything, ops, device, every=every, own_sizes=bool(shapes or kernels), file=is_file(matrix))
     chosen = matrices(everything, ops, device=device, matrix=matrix, shapes=shapes, dtype=dtype, default="performance")
     if any(frozen.held_out for frozen in chosen):
@@ -98,16 +105,44 @@ def tune(
         say(f"most first, by {by}: {', '.join(frozen.op for frozen, _ in in_order)}")
     for frozen, workloads in in_order:
         op = everything.op(frozen.op)
-        reports.append(run(op, workloads, device, kernels=kernels or None, trials=trials, force=force, storage=storage, matrix=frozen,
-                           progress=show, command=command_line(), sampler=sampler, minutes=minutes, patience=patience))  # fmt: skip
+        how: dict[str, Any] = {"kernels": kernels or None, "trials": trials, "force": force, "storage": storage, "matrix": frozen,
+                               "command": command_line(), "sampler": sampler}  # fmt: skip
+        if ray is not None:
+            found = _on_cluster(everything, op, workloads, device, show, how, minutes, patience)
+        else:
+            found = [run(op, workloads, device, progress=show, minutes=minutes, patience=patience, **how)]
         show.end()
-        if not as_json:
-            _show(reports[-1])
+        reports += found
+        for report in found if not as_json else ():
+            _show(report)
     if save:
         say(f"saved {_save(save, reports)}")
     if as_json:
         emit(reports[0].to_json() if len(reports) == 1 else {"runs": [report.to_json() for report in reports]})
     return 1 if any(report.all_failed for report in reports) else 0
+
+
+def _device_of(ray: str, wanted: str | None) -> str:
+    """The type of device to tune on the cluster, to which this command is connected until it ends."""
+    from kernelyard.tuner import cluster
+
+    click.get_current_context().with_resource(cluster.connected(ray))
+    return cluster.device_type(wanted)
+
+
+def _on_cluster(
+    everything: Registry, op: Op, workloads: list[Workload], device: str, show: _Progress, how: dict[str, Any], minutes: float | None,
+    patience: int | None,
+) -> list[TuneReport]:  # fmt: skip
+    """A report for each model of device there."""
+    from kernelyard.registry.machine import identity
+    from kernelyard.tuner import cluster
+    from kernelyard.tuner.answers import Asked
+    from kernelyard.tuner.ending import Ending
+    from kernelyard.tuner.limits import Limits
+
+    asked = Asked(op, everything, identity("cpu"), limits=Limits(), ending=Ending(minutes, patience), **how)
+    return cluster.tune(asked, workloads, device, show)
 
 
 def _asked(everything: Registry, ops: tuple[str, ...], device: str, *, every: bool, own_sizes: bool, file: bool) -> tuple[str, ...]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -10,25 +9,23 @@ from typing import Any
 
 from optuna.storages import RDBStorage
 
-from kernelyard.errors import StoreFailed, masked
+from kernelyard.errors import masked
 from kernelyard.measure.measured import PROTOCOL
-from kernelyard.registry.spec import Config, Status, digest
+from kernelyard.registry.spec import Config, digest
 from kernelyard.store.database import Store, open_store
 from kernelyard.store.records import Run
 from kernelyard.store.results import commit, versions
-from kernelyard.tuner import finals, keeping, samplers, studies
+from kernelyard.tuner import keeping, samplers, studies
 from kernelyard.tuner import search as searching
-from kernelyard.tuner.answers import Asked, from_store
+from kernelyard.tuner.answers import Asked
 from kernelyard.tuner.bench import Bench, Item, Result
+from kernelyard.tuner.hands import Hands, Here
 from kernelyard.tuner.locks import alone, lock_path
 from kernelyard.tuner.plan import KernelPlan, Plan
 from kernelyard.tuner.progress import Tracker
 from kernelyard.tuner.report import WorkloadReport
 from kernelyard.tuner.samplers import Sampling
 from kernelyard.verify.isolation import Worker
-
-LEAST_FREE_BYTES = 16 << 20
-"""A native build takes up to 2 MiB while it runs, and is copied once."""
 
 
 @dataclass
@@ -38,7 +35,7 @@ class Session:
     asked: Asked
     store: Store
     trials: RDBStorage
-    bench: Bench
+    hands: Hands
     sampling: Sampling
 
     def workload(self, plan: Plan, tracker: Tracker) -> WorkloadReport:
@@ -46,7 +43,7 @@ class Session:
         asked = self.asked
         path = lock_path("tune", digest([asked.op.name, plan.workload.key(), asked.device.key(), keeping.MODE]))
         with alone(path, lambda: tracker.say("waiting", message="another process is tuning this workload; its choice will be used")):
-            report = None if asked.force else from_store(asked, plan)
+            report = None if asked.force else self.hands.answer(plan)
             if report is not None:
                 tracker.answered(plan.trials)
                 return report
@@ -54,13 +51,8 @@ class Session:
 
     def _tuned(self, plan: Plan, tracker: Tracker) -> WorkloadReport:
         found = {search.kernel.name: self._searched(search, plan, tracker) for search in plan.searches}
-        finished = {name: one.finished for name, one in found.items()}
         tracker.finals()
-        finalists = finals.lineup(plan, self.asked.op, finished)
-        self.bench.keep([finalist.item for finalist in finalists])
-        outcome = finals.play(self.bench, self.asked.op, finalists, self.asked.limits)
-        self.bench.keep([])
-        report = keeping.keep(self.asked, self.store, plan, found, outcome)
+        report = keeping.keep(self.store, self.hands.decide(plan, found))
         tracker.chosen(report.choice.kernel, report.choice.config)
         return report
 
@@ -68,10 +60,7 @@ class Session:
         name = search.kernel.name
 
         def run(config: Config) -> Result:
-            result = self.bench.trial(Item(name, config, plan.workload), self.asked.limits.trial)
-            if result.status is Status.BUILD_FAILED:
-                self._refuse_a_full_disk()
-            return result
+            return self.hands.trial(Item(name, config, plan.workload))
 
         def ended(config: Config, result: Result, resumed: bool) -> None:
             time_us = result.timing.median_us if result.timing is not None else None
@@ -79,14 +68,8 @@ class Session:
 
         with studies.failures(masked(self.asked.storage or str(self.store.path))):
             study = studies.open_study(self.trials, search.kernel, self._key(search, plan), self.sampling.make(0), anew=self.asked.force)
-            return searching.search(study, search, plan.workload, run, ended, self.sampling, self.asked.ending.started())
-
-    def _refuse_a_full_disk(self) -> None:
-        """A build that failed for want of space says nothing about the config: not recorded, tried again once there is some."""
-        free = shutil.disk_usage(self.store.path.parent).free
-        if free < LEAST_FREE_BYTES:
-            here = self.store.path.parent
-            raise StoreFailed(f"{here} is full: {free >> 10} KiB are left.", do="Free some space; the same command goes on from here.")
+            stop, outcomes = self.asked.ending.started(), self.hands.outcomes
+            return searching.search(study, search, plan.workload, run, ended, self.sampling, stop, outcomes=outcomes)
 
     def _key(self, search: KernelPlan, plan: Plan) -> dict[str, Any]:
         """All that a trial's time depends on, and how its config is written: Optuna wants one way in a study."""
@@ -101,12 +84,19 @@ class Session:
 
 @contextmanager
 def opened(asked: Asked) -> Iterator[Session]:
-    """A session; its worker is gone when it ends."""
+    """A session on this machine; its worker is gone when it ends."""
+    with Worker() as worker, kept_in(asked, Here(asked, Bench(worker, asked.limits))) as session:
+        yield session
+
+
+@contextmanager
+def kept_in(asked: Asked, hands: Hands) -> Iterator[Session]:
+    """A session with this home's store, and the trials there or at --storage."""
     sampling = samplers.sampling(asked.sampler)
-    with open_store() as store, Worker() as worker:
+    with open_store() as store:
         trials = studies.open_storage(asked.storage or f"sqlite:///{store.path}")
         store.save_run(_run(asked))
-        yield Session(asked, store, trials, Bench(worker, asked.limits), sampling)
+        yield Session(asked, store, trials, hands, sampling)
 
 
 def _run(asked: Asked) -> Run:

@@ -50,7 +50,8 @@ def open_storage(url: str) -> RDBStorage:
     except StoreFailed as error:
         if sqlite:
             raise
-        raise UsageError(error.asked, exists=error.exists, do=error.do or "Look whether the server runs, and at its user and password.") from error
+        do = error.do or "Look whether the server runs, and at its user and password."
+        raise UsageError(error.asked, exists=error.exists, do=do) from error
     if sqlite:
         event.listen(storage.engine, "connect", _quick_commits)
         storage.engine.dispose()

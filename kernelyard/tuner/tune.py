@@ -76,7 +76,7 @@ def tune(
         except KeyboardInterrupt:
             again = "The same command goes on from there."
             raise Interrupted(f"tuning {op.name} was stopped.", exists=tracker.so_far(), do=again) from None
-    return _report(asked, [report for report in reports if report is not None])
+    return reported(asked, [report for report in reports if report is not None])
 
 
 def _stored(op: Op) -> list[Entry]:
@@ -90,7 +90,7 @@ def _stored(op: Op) -> list[Entry]:
         return listed(op.name)
 
 
-def _report(asked: Asked, reports: Sequence[WorkloadReport]) -> TuneReport:
+def reported(asked: Asked, reports: Sequence[WorkloadReport]) -> TuneReport:
     """The run id is this run's; the stored one's where nothing was measured and all came of one run."""
     runs = {report.choice.run_id for report in reports}
     run_id = runs.pop() if len(runs) == 1 and all(report.from_cache for report in reports) else asked.run_id
