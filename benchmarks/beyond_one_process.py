@@ -1,6 +1,6 @@
 """Do two Ray workers with their trials on PostgreSQL choose what one process chooses? rmsnorm on the CPU of this machine.
 
-    python -m benchmarks.beyond_one_process [--trials 8] [--shape 256x2048]
+    python -m benchmarks.beyond_one_process [--trials 8] [--shape 16x512]
 
 One `kernelyard tune` by itself in a home of its own; then the same with --ray and --storage in another, on a cluster of this machine
 with two workers and a server of its own. Both must choose the same kernel and config, or times whose 95% intervals meet; the server must
@@ -34,7 +34,7 @@ def main() -> int:
     """Tune twice, then compare."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--trials", type=int, default=8, help="trials of each kernel")
-    parser.add_argument("--shape", default="256x2048")
+    parser.add_argument("--shape", default="16x512", help="small: on a busy machine one thread is timed more surely than several")
     asked = parser.parse_args()
     words = ["rmsnorm", "--shape", asked.shape, "--dtype", "fp32", "--device", "cpu", "--trials", str(asked.trials), "--json"]
     with tempfile.TemporaryDirectory() as one, tempfile.TemporaryDirectory() as spread, postgresql.server() as url:
