@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -127,7 +127,7 @@ def _tuned(asked: Asked, actors: Sequence[Any], workloads: Sequence[Workload], p
     tracker = Tracker(asked.op.name, 0, len(workloads), progress)
     fleet = Fleet(asked, actors, lambda message: tracker.say("waiting", message=message))
     reports: list[WorkloadReport] = []
-    with kept_in(asked, fleet) as session:
+    with closing(fleet), kept_in(asked, fleet) as session:
         near = [one for one in listed(asked.op.name) if one.device_key == asked.device.key()] if not asked.force else []
         plans = [fleet.plan(workload, near) for workload in workloads]
         tracker.total = sum(plan.trials for plan in plans)

@@ -30,9 +30,14 @@ class Fleet:
         self.asked, self._lost = asked, lost
         self.outcomes: Outcomes = side_by_side(len(actors))
         self._free: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        self._left, self._counting = len(actors), threading.Lock()
+        self._left, self._counting, self._closed = len(actors), threading.Lock(), False
         for actor in actors:
             self._free.put(actor)
+
+    def close(self) -> None:
+        """The run is over: who still waits for a device gives up, in silence."""
+        self._closed = True
+        self._free.put(None)
 
     def plan(self, workload: Workload, near: Sequence[Entry]) -> Plan:
         """What to try: asked of a device, as this machine may have none of its kind."""
@@ -76,6 +81,8 @@ class Fleet:
             try:
                 answer = get(getattr(actor, method).remote(*arguments))
             except RayActorError as error:
+                if self._closed:
+                    raise
                 lost += 1
                 self._lose(error)
                 if lost == most_lost:
