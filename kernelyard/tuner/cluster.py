@@ -60,15 +60,20 @@ def _refuse_silence(address: str) -> None:
 
 def device_type(wanted: str | None) -> str:
     """The type that was asked for, else a GPU where the cluster has one; raises UsageError where none of it is free."""
-    import ray
-
-    free = ray.available_resources()
+    free = _free()
     chosen = wanted or ("cuda" if free.get("GPU", 0) >= 1 else "cpu")
     if chosen not in RESOURCES:
         raise UsageError(f"no device type '{chosen}'.", exists=f"There are: {', '.join(RESOURCES)}.")
     if free.get(RESOURCES[chosen][0], 0) < 1:
         raise UsageError(f"the Ray cluster has no {RESOURCES[chosen][0]} free.", exists=f"Free: {_text(free)}.")
     return chosen
+
+
+def _free() -> dict[str, float]:
+    import ray
+
+    cluster: Any = ray  # whose function has no types
+    return dict(cluster.available_resources())
 
 
 def _text(free: dict[str, float]) -> str:
@@ -101,7 +106,7 @@ def _actors(asked: Asked, device: str) -> list[Any]:
     resource, options = RESOURCES[device]
     parts = ("kernels", "trials", "force", "matrix", "command", "limits", "sampler", "ending")
     remote: Any = ray.remote(RayDevice).options(**options)
-    count = int(ray.available_resources().get(resource, 0))
+    count = int(_free().get(resource, 0))
     return [remote.remote(asked.op.name, device, {part: getattr(asked, part) for part in parts}) for _ in range(count)]
 
 
