@@ -6,6 +6,7 @@ the message alone and exits with ``exit_code`` (2: the request can't be meant, 1
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 
@@ -67,3 +68,8 @@ class Interrupted(KernelyardError):
     """The user stopped the run; what had finished is kept."""
 
     exit_code = 130
+
+
+def masked(url: str) -> str:
+    """A URL as messages, notes and the store may hold it: stars where its password was, also for what is no URL for want of a character."""
+    return re.sub(r"(?i)(password=)[^&]*", r"\1***", re.sub(r"(://[^:@/]*):.*@", r"\1:***@", url))

@@ -27,6 +27,7 @@ COMMANDS = {
     "tune": "kernelyard.cli.tune:tune",
     "replay": "kernelyard.cli.replay:replay",
     "cache": "kernelyard.cli.cache:cache",
+    "dashboard": "kernelyard.cli.dashboard:dashboard",
     "profile": "kernelyard.cli.profile:profile",
 }
 

@@ -11,6 +11,8 @@ from typing import Any, TypeVar
 
 import click
 
+from kernelyard.errors import masked
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
@@ -53,13 +55,13 @@ def say(text: str) -> None:
 
 
 def command_line() -> str:
-    """The command that is running, as a person would repeat it."""
-    return " ".join(["kernelyard", *(shlex.quote(word) for word in sys.argv[1:])])
+    """The command that is running, as a person would repeat it, who knows the password of a --storage URL: it is stored and shown."""
+    return " ".join(["kernelyard", *(shlex.quote(masked(word)) for word in sys.argv[1:])])
 
 
 def emit(content: dict[str, Any]) -> None:
     """Print the one JSON object of a --json command."""
-    print(json.dumps({"schema": 1, **content}, indent=1, default=str))
+    print(json.dumps({"schema": 1, **content}, indent=1, default=str), flush=True)
 
 
 def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:

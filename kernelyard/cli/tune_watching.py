@@ -6,7 +6,7 @@ the whole stream in order. Every line has `event` and `version`; a version only 
     waiting cached trying trial finals stopping done    as `kernelyard.tuner.progress.Progress` has them, with all of its fields
     note      {message}: what a person would be told
     error     {message, exit_code}: the command was refused or broke, and there is no result
-    result    the report: `schema`, `op`, `workloads`, ... or, where several ops were asked for, `runs`;
+    result    the report: `schema`, `op`, `workloads`, ... or, where several ops or a cluster were asked for, `runs`;
               `interrupted` where Ctrl-C ended it, and `failed` has what could not be measured at all
 
 A line of stderr that does not begin with `{` is a warning of another library, or the message that the command ends with.
@@ -120,9 +120,7 @@ def told(*, as_json: bool) -> Iterator[None]:
         raise
 
 
-def result(
-    reports: Sequence[TuneReport], failed: Sequence[str], buckets: Sequence[Bucket], *, several: bool, interrupted: bool
-) -> None:
+def result(reports: Sequence[TuneReport], failed: Sequence[str], buckets: Sequence[Bucket], *, several: bool, interrupted: bool) -> None:
     """The last event: the report of the one op that was asked for, or the runs of `several`, or of none that came to a result."""
     made = {one.rule.op: {"bucket": one.to_json()} for one in buckets}
     found = [report.to_json() | made.get(report.op, {}) for report in reports]

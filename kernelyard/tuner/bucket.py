@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from kernelyard.errors import masked
 from kernelyard.measure.measured import PROTOCOL
 from kernelyard.registry import rules
 from kernelyard.registry.rule import Measured, Rule, form
@@ -19,6 +20,7 @@ from kernelyard.registry.spec import Choice, Workload, digest
 from kernelyard.store import rules as stored
 from kernelyard.tuner import studies
 from kernelyard.tuner.answers import Asked
+from kernelyard.tuner.hands import Here
 from kernelyard.tuner.keeping import MODE
 from kernelyard.tuner.pairs import Row, config_of, measured, pair_of, told, untuned
 from kernelyard.tuner.plan import plan
@@ -57,7 +59,7 @@ def from_store(asked: Asked, report: TuneReport, percent: float) -> Bucket | Non
     return None
 
 
-def make(session: Session, report: TuneReport, percent: float, say: Say) -> Bucket:
+def make(session: Session[Here], report: TuneReport, percent: float, say: Say) -> Bucket:
     """Measure, choose, and keep the rule unless it is slower than what serves without one."""
     asked = session.asked
     workloads = [one.workload for one in report.workloads]
@@ -120,11 +122,11 @@ def is_worth(left_out: Sequence[Mapping[str, Any]]) -> bool:
     return sum(math.log1p(loss) - math.log1p(without) for loss, without in both) <= 0
 
 
-def _trials(session: Session, workload: Workload) -> dict[Pair, float]:
+def _trials(session: Session[Here], workload: Workload) -> dict[Pair, float]:
     """The time of every right trial of a workload, of this run or an earlier one."""
     asked, sampling, found = session.asked, session.sampling, {}
     tuned = plan(asked.registry, asked.op, workload, asked.trials, asked.kernels)
-    with studies.failures(asked.storage or str(session.store.path)):
+    with studies.failures(masked(asked.storage or str(session.store.path))):
         for search in tuned.searches:
             study = studies.open_study(session.trials, search.kernel, session.key(search, tuned), sampling.make(0), anew=False)
             for one in studies.recover(study, studies.Coding(search.kernel.space, sampling.places)):

@@ -19,6 +19,7 @@ from kernelyard.store import rules as stored
 from kernelyard.tuner import search as searching
 from kernelyard.tuner.bench import Finished, Item, Result
 from kernelyard.tuner.bucket import Bucket, Say
+from kernelyard.tuner.hands import Here
 from kernelyard.tuner.limits import FINALISTS
 from kernelyard.tuner.pairs import Row, measured, pair_of, told, untuned
 from kernelyard.tuner.plan import KernelPlan, plan
@@ -26,7 +27,7 @@ from kernelyard.tuner.portfolio import Pair
 from kernelyard.tuner.session import Session
 
 
-def held_out(session: Session, bucket: Bucket, workloads: Sequence[Workload], say: Say) -> Bucket:
+def held_out(session: Session[Here], bucket: Bucket, workloads: Sequence[Workload], say: Say) -> Bucket:
     """The bucket with its losses on workloads of its forms that it was not made of, stored beside what it was made on."""
     made_of = {one["workload"] for one in bucket.evidence["workloads"]}
     forms = {one.form for one in bucket.rule.measured}
@@ -40,7 +41,7 @@ def held_out(session: Session, bucket: Bucket, workloads: Sequence[Workload], sa
     return Bucket(bucket.rule, evidence, bucket.kept, bucket.from_cache)
 
 
-def _loss(session: Session, bucket: Bucket, workload: Workload) -> dict[str, Any]:
+def _loss(session: Session[Here], bucket: Bucket, workload: Workload) -> dict[str, Any]:
     op = session.asked.op
     with choices.none():
         selection = select(op, workload)
@@ -66,7 +67,7 @@ def _reason(selection: Selection, rule: Rule) -> str:
     return selection.reason if selection.by_rule or not told else f"{told[0].kernel}: {told[0].reason}"
 
 
-def _best(session: Session, workload: Workload) -> list[Pair]:
+def _best(session: Session[Here], workload: Workload) -> list[Pair]:
     """The best few by trials, the tuner's own search over every kernel that was asked for."""
     asked = session.asked
     tuned = plan(asked.registry, asked.op, workload, asked.trials, asked.kernels)
@@ -76,11 +77,11 @@ def _best(session: Session, workload: Workload) -> list[Pair]:
     return [pair_of(kernel, one.config) for kernel, one in right[:FINALISTS]]
 
 
-def _searched(session: Session, search: KernelPlan, workload: Workload) -> list[Finished]:
+def _searched(session: Session[Here], search: KernelPlan, workload: Workload) -> list[Finished]:
     asked = session.asked
 
     def run(config: Config) -> Result:
-        return session.bench.trial(Item(search.kernel.name, config, workload), asked.limits.trial)
+        return session.hands.trial(Item(search.kernel.name, config, workload))
 
     def ended(config: Config, result: Result, resumed: bool) -> None:
         """Nobody counts these."""

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
 
 from kernelyard.errors import MeasurementFailed
 from kernelyard.registry import choices
-from kernelyard.registry.spec import Choice, Status
+from kernelyard.registry.spec import Choice, Status, Workload
 from kernelyard.store.database import Store
-from kernelyard.store.records import Measurement
-from kernelyard.tuner.answers import Asked, answers, covers_more, stored
+from kernelyard.store.records import Entry, Measurement
+from kernelyard.tuner.answers import Asked, answers, covers_more
 from kernelyard.tuner.evidence import evidence, searches
 from kernelyard.tuner.finals import Outcome
 from kernelyard.tuner.plan import Plan, plan
@@ -19,10 +21,30 @@ from kernelyard.tuner.search import Searched
 MODE = "device"
 
 
-def keep(
-    asked: Asked, store: Store, tuned: Plan, found: Mapping[str, Searched], outcome: Outcome, *, interrupted: bool = False
-) -> WorkloadReport:
-    """Save the times and the choice.
+@dataclass(frozen=True)
+class Kept:
+    """What is to be stored of a workload. The choice is not, where every config failed or it must not replace the one that stands."""
+
+    workload: Workload
+    choice: Choice
+    evidence: Mapping[str, Any]
+    measurements: tuple[Measurement, ...]
+    storing: bool
+    all_failed: bool
+
+
+def keep(store: Store, kept: Kept) -> WorkloadReport:
+    """Save the times and the choice."""
+    store.save_measurements(kept.measurements)
+    if kept.storing:
+        store.save_choice(kept.choice, kept.workload, kept.evidence)
+    return WorkloadReport(kept.workload, kept.choice, kept.evidence, stored=kept.storing, all_failed=kept.all_failed)
+
+
+def decided(
+    asked: Asked, tuned: Plan, found: Mapping[str, Searched], outcome: Outcome, standing: Entry | None, *, interrupted: bool = False
+) -> Kept:
+    """The choice with its evidence, made where its device is. `standing`: the entry that is stored now.
 
     No choice is stored where every config failed (that may be mended), where no time is good for one, or where a
     valid choice stands already that was made among more kernels, or, if this search was `interrupted`, any valid one.
@@ -34,11 +56,9 @@ def keep(
     how = {"searched": searches(tuned, found, asked.sampler), "matrix_hash": asked.matrix_identity[1], "interrupted": interrupted}
     proof = {**evidence(asked.op, tuned, finished, outcome), **how}
     choice = _choice(asked, tuned, outcome, f"every config of every other kernel failed, the first so: {why}" if failed else "")
-    store.save_measurements(_measurements(asked, tuned, outcome))
-    storing = not failed and outcome.winner is not None and not (_stands(asked, tuned) if interrupted else _narrower(asked, tuned))
-    if storing:
-        store.save_choice(choice, tuned.workload, proof)
-    return WorkloadReport(tuned.workload, choice, proof, stored=storing, all_failed=failed)
+    remains = _stands(asked, standing) if interrupted else _narrower(asked, tuned, standing)
+    storing = not failed and outcome.winner is not None and not remains
+    return Kept(tuned.workload, choice, proof, tuple(_measurements(asked, tuned, outcome)), storing, failed)
 
 
 def _choice(asked: Asked, tuned: Plan, outcome: Outcome, failure: str) -> Choice:
@@ -67,17 +87,15 @@ def _noise(outcome: Outcome) -> str:
     return f"noisy ({timing.noisy}): tune again with --force when the machine is quiet" if timing is not None and timing.noisy else ""
 
 
-def _stands(asked: Asked, tuned: Plan) -> bool:
+def _stands(asked: Asked, found: Entry | None) -> bool:
     """Whether a choice that was not interrupted is stored and still holds."""
-    found = stored(asked.op, tuned, asked.device)
     if found is None or found.choice is None or found.evidence.get("interrupted"):
         return False
     return bool(choices.holds(found.choice, asked.op, asked.registry))
 
 
-def _narrower(asked: Asked, tuned: Plan) -> bool:
+def _narrower(asked: Asked, tuned: Plan, found: Entry | None) -> bool:
     """Whether a choice among more kernels is stored and holds: `--kernel` must not replace it by the best of fewer."""
-    found = stored(asked.op, tuned, asked.device)
     if asked.kernels is None or found is None:
         return False
     everything = plan(asked.registry, asked.op, tuned.workload, trials=1)

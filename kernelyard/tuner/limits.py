@@ -28,8 +28,8 @@ class Limits:
 
     build_s 120: the slowest native build seen took 30 s on a crowded machine, nvcc a minute. check_s, time_s: a trial
     takes well below a second. ceilings_s: 5 s on a quiet machine, once. compile_s: torch.compile with max-autotune took 90 s
-    on two busy cores. memory_bytes: of a trial; None is nine tenths of what is free when the worker starts, so that a greedy config
-    fails by itself and the searching process, the smaller one, has room.
+    on two busy cores. memory_bytes: of a trial; None is nine tenths of what is free when the worker starts, or its share where
+    several work side by side, so that a greedy config fails by itself and the searching process, the smaller one, has room.
     """
 
     build_s: float = 120.0
@@ -44,8 +44,8 @@ class Limits:
     again: Options = field(default_factory=lambda: {"batches": 12, "most_batches": 15, "budget_s": 4.0, "seed": 1})
     call: Options = field(default_factory=lambda: {"batches": 3, "most_batches": 3, "budget_s": 0.3})
 
-    def memory(self, device: str) -> MemoryLimit:
-        """What a worker for this device may take: kept by the system on a CPU, watched from outside beside a GPU."""
+    def memory(self, device: str, workers: int = 1) -> MemoryLimit:
+        """What one of `workers` for devices of this type here may take: kept by the system on a CPU, watched from outside beside a GPU."""
         free = machine.free_bytes()
-        most = self.memory_bytes or (int(0.9 * free) if free is not None else None)
+        most = self.memory_bytes or (int(0.9 * free / workers) if free is not None else None)
         return MemoryLimit(data_bytes=most) if device == "cpu" else MemoryLimit(resident_bytes=most)

@@ -18,6 +18,7 @@ from kernelyard.store.records import Measurement
 from kernelyard.tuner.answers import Asked
 from kernelyard.tuner.bench import Item, Times
 from kernelyard.tuner.finals import Finalist, interleaved
+from kernelyard.tuner.hands import Here
 from kernelyard.tuner.plan import is_reference
 from kernelyard.tuner.portfolio import Pair
 from kernelyard.tuner.session import Session
@@ -78,12 +79,12 @@ def runs(registry: Registry, op: Op, pair: Pair, workload: Workload) -> bool:
         return False
 
 
-def measured(session: Session, workload: Workload, pairs: Iterable[Pair], stage: str) -> Row:
+def measured(session: Session[Here], workload: Workload, pairs: Iterable[Pair], stage: str) -> Row:
     """Build, check and time the pairs that can run, interleaved; the times are stored. Raises MeasurementFailed where none is right.
 
     As long as finals that were close: what is to be told apart is some percent.
     """
-    asked, bench, op = session.asked, session.bench, session.asked.op
+    asked, bench, op = session.asked, session.hands.bench, session.asked.op
     able = [pair for pair in dict.fromkeys(pairs) if runs(asked.registry, op, pair, workload)]
     entries = {pair: _finalist(asked, pair, workload) for pair in able}
     bench.keep([one.item for one in entries.values()])

@@ -51,7 +51,8 @@ def portfolio(table: Table, percent: float) -> Portfolio:
     if exact:
         few = _fewest(near, pairs, len(few), lost)
     serves = {workload: min(((pair, row[pair]) for pair in few if pair in row), key=lambda one: one[1]) for workload, row in lost.items()}
-    used = sorted({pair for pair, _ in serves.values()}, key=lambda pair: -sum(pair == one for one, _ in serves.values()))
+    served = [pair for pair, _ in serves.values()]
+    used = sorted(set(served), key=lambda pair: (-served.count(pair), pair))  # by name among equals: a set's order is another in each run
     return Portfolio(tuple(used), serves, exact)
 
 

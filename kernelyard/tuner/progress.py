@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -56,9 +57,10 @@ def nobody(event: Progress) -> None:
 
 
 class Tracker:
-    """Counts trials over the whole run and fills in what every event has."""
+    """Counts trials over the whole run and fills in what every event has. Several threads may tell; the listener hears one at a time."""
 
     def __init__(self, op: str, total: int, workloads: int, listener: Listener) -> None:
+        self._telling = threading.RLock()
         self._op, self.total, self._workloads, self._listener = op, total, workloads, listener
         self._done, self._measured, self._start, self._first_end = 0, 0, time.monotonic(), 0.0
         self._finals_begin, self._finals_s, self._finals_played = 0.0, 0.0, 0
@@ -78,16 +80,20 @@ class Tracker:
     def ended(self, kernel: str, config: Config, result: Result, *, resumed: bool = False) -> None:
         """A trial ended now, or (resumed) was found finished. What constraints forbid takes none of the budget."""
         time_us = result.timing.median_us if result.timing is not None else None
-        tried = result.status is not Status.PRUNED
+        with self._telling:
+            self._count(kernel, result.status, time_us, resumed)
+            if not resumed:
+                self._send("trial", kernel, config, status=str(result.status), reason=result.reason, log=result.log, time_us=time_us)
+
+    def _count(self, kernel: str, status: Status, time_us: float | None, resumed: bool) -> None:
+        tried = status is not Status.PRUNED
         self._done += tried
         if tried and not resumed:
             self._measured += 1
             self._first_end = self._first_end or time.monotonic()
-        self._counts[result.status] += 1
+        self._counts[status] += 1
         if time_us is not None and (self._best_us is None or time_us < self._best_us):
             self._best_us, self._best_kernel = time_us, kernel
-        if not resumed:
-            self._send("trial", kernel, config, status=str(result.status), reason=result.reason, log=result.log, time_us=time_us)
 
     def unneeded(self, trials: int) -> None:
         """A search ended with so many of its trials unused."""
@@ -119,10 +125,11 @@ class Tracker:
         self._send(stage, kernel, config, message=message)
 
     def _send(self, stage: Stage, kernel: str, config: Config | None, **more: Any) -> None:
-        self._listener(
-            Progress(stage, self._op, self._workload, kernel, dict(config or {}), self._done, max(self.total, self._done), self._best_us,
-                     self._best_kernel, self._eta_s(), dict(self._counts), spent=dict(self._spent), **more)
-        )  # fmt: skip
+        with self._telling:
+            self._listener(
+                Progress(stage, self._op, self._workload, kernel, dict(config or {}), self._done, max(self.total, self._done),
+                         self._best_us, self._best_kernel, self._eta_s(), dict(self._counts), spent=dict(self._spent), **more)
+            )  # fmt: skip
 
     def _eta_s(self) -> float | None:
         """From the mean trial and the mean finals so far; unknown before the first trial, which has the start of the worker in it."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from itertools import chain, islice
 
@@ -27,6 +28,11 @@ Try = Callable[[Config], Result]
 Ended = Callable[[Config, Result, bool], None]
 """(config, result, whether it was found finished)"""
 
+Asked = tuple[Trial, Config]
+Outcome = tuple[Trial, Config, Result]
+Outcomes = Callable[[Study, Iterator[Asked], Try], Generator[Outcome, None, None]]
+"""How trials are run: gives each that is asked for, with its result; closes as failed what was interrupted."""
+
 
 @dataclass(frozen=True)
 class Searched:
@@ -41,13 +47,32 @@ def never(finished: Sequence[Finished]) -> str:
     return ""
 
 
+def one_by_one(study: Study, trials: Iterator[Asked], run: Try) -> Generator[Outcome, None, None]:
+    """One trial at a time, in this thread."""
+    for trial, config in trials:
+        try:
+            result = run(config)
+        except BaseException:
+            studies.abandon(study, trial, "interrupted")
+            raise
+        yield trial, config, result
+
+
 def search(
-    study: Study, plan: KernelPlan, workload: Workload, run: Try, ended: Ended, how: Sampling, stop: Stop = never, seed: int = 0
+    study: Study,
+    plan: KernelPlan,
+    workload: Workload,
+    run: Try,
+    ended: Ended,
+    how: Sampling,
+    stop: Stop = never,
+    seed: int = 0,
+    outcomes: Outcomes = one_by_one,
 ) -> Searched:
     """Run trials until the plan's budget is used, nothing is left or `stop` says so; the finished ones of earlier runs count.
 
     Each trial is committed as it ends. An interrupted one is closed as failed and the exception goes on. The study's sampler is one that
-    `how` made; `run` may measure or look a recorded result up.
+    `how` made; `run` may measure or look a recorded result up. `outcomes` runs trials: one after another, or several at a time.
     """
     coding = studies.Coding(plan.kernel.space, how.places)
     finished = studies.recover(study, coding)
@@ -57,17 +82,17 @@ def search(
     spent = sum(one.tried for one in finished)
     trials = islice(hunt.trials(random.Random(seed), how.walks), max(plan.budget - spent, 0))
     stopped = ""
-    while not (stopped := stop(finished)) and (asked := next(trials, None)) is not None:
-        trial, config = asked
-        try:
-            result = run(config)
-        except BaseException:
-            studies.abandon(study, trial, "interrupted")
-            raise
-        studies.finish(study, trial, result)
-        hunt.tried.add(config_key(config))
-        finished.append(Finished(config, result))
-        ended(config, result, False)
+
+    def wanted() -> Iterator[Asked]:
+        nonlocal stopped
+        while not (stopped := stop(finished)) and (asked := next(trials, None)) is not None:
+            yield asked
+
+    with closing(outcomes(study, wanted(), run)) as results:  # an interruption closes what runs now, not when its traceback is gone
+        for trial, config, result in results:
+            studies.finish(study, trial, result)
+            finished.append(Finished(config, result))
+            ended(config, result, False)
     complete = sum(one.tried for one in finished) >= plan.budget
     return Searched([*finished, *hunt.pruned], "" if complete else stopped)
 
@@ -93,10 +118,12 @@ class _Hunt:
             yield suggested
 
     def _ask_for(self, config: Config) -> tuple[Trial, Config]:
+        self.tried.add(config_key(config))  # now and not when it ends: others may be asked for meanwhile
         trial, given = studies.ask(self._study, self._coding, config)
         while config_key(given) != config_key(config):  # one that a killed run had queued
             studies.abandon(self._study, trial, "queued by another run")
-            trial, given = studies.ask(self._study, self._coding)
+            taken = not studies.queued(self._study)  # or ours, by a tuner elsewhere on the same storage
+            trial, given = studies.ask(self._study, self._coding, config if taken else None)
         return trial, config
 
     def _suggested(self) -> tuple[Trial, Config] | None:
@@ -107,6 +134,7 @@ class _Hunt:
             if config_key(config) in self.tried:
                 studies.abandon(self._study, trial, "tried before")
             elif answer:
+                self.tried.add(config_key(config))
                 return trial, config
             else:
                 self._prune(trial, config, answer.reason)

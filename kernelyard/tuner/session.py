@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from optuna.storages import RDBStorage
 
-from kernelyard.errors import StoreFailed
+from kernelyard.errors import masked
 from kernelyard.measure.measured import PROTOCOL
 from kernelyard.registry.spec import Config, Status, digest
 from kernelyard.store.database import Store, open_store
 from kernelyard.store.records import Run
 from kernelyard.store.results import commit, versions
-from kernelyard.tuner import finals, keeping, samplers, studies
+from kernelyard.tuner import keeping, samplers, studies
 from kernelyard.tuner import search as searching
-from kernelyard.tuner.answers import Asked, from_store
+from kernelyard.tuner.answers import Asked
 from kernelyard.tuner.bench import Bench, Finished, Item, Result
+from kernelyard.tuner.hands import Hands, Here
 from kernelyard.tuner.locks import alone, lock_path
 from kernelyard.tuner.plan import KernelPlan, Plan
 from kernelyard.tuner.progress import Tracker
@@ -27,18 +27,17 @@ from kernelyard.tuner.report import WorkloadReport
 from kernelyard.tuner.samplers import Sampling
 from kernelyard.verify.isolation import Worker
 
-LEAST_FREE_BYTES = 16 << 20
-"""A native build takes up to 2 MiB while it runs, and is copied once."""
+H = TypeVar("H", bound=Hands)
 
 
 @dataclass
-class Session:
+class Session(Generic[H]):
     """One run's measuring: search every kernel, play finals, store the choice."""
 
     asked: Asked
     store: Store
     trials: RDBStorage
-    bench: Bench
+    hands: H
     sampling: Sampling
     stopped: bool = False
     """Whether Ctrl-C came while a workload was being tuned, and its report has the best so far."""
@@ -48,7 +47,7 @@ class Session:
         asked = self.asked
         path = lock_path("tune", digest([asked.op.name, plan.workload.key(), asked.device.key(), keeping.MODE]))
         with alone(path, lambda: tracker.say("waiting", message="another process is tuning this workload; its choice will be used")):
-            report = None if asked.force else from_store(asked, plan)
+            report = None if asked.force else self.hands.answer(plan)
             if report is not None:
                 tracker.answered(plan.trials)
                 return report
@@ -69,11 +68,7 @@ class Session:
             return self._chosen(quick(plan), found, tracker)
 
     def _chosen(self, plan: Plan, found: Mapping[str, searching.Searched], tracker: Tracker) -> WorkloadReport:
-        finalists = finals.lineup(plan, self.asked.op, {name: one.finished for name, one in found.items()})
-        self.bench.keep([finalist.item for finalist in finalists])
-        outcome = finals.play(self.bench, self.asked.op, finalists, self.asked.limits)
-        self.bench.keep([])
-        report = keeping.keep(self.asked, self.store, plan, found, outcome, interrupted=self.stopped)
+        report = keeping.keep(self.store, self.hands.decide(plan, found, interrupted=self.stopped))
         tracker.chosen(report.choice.kernel, report.choice.config)
         return report
 
@@ -83,27 +78,18 @@ class Session:
 
         def run(config: Config) -> Result:
             tracker.say("trying", name, config)
-            result = self.bench.trial(Item(name, config, plan.workload), self.asked.limits.trial)
-            if result.status is Status.BUILD_FAILED:
-                self._refuse_a_full_disk()
-            return result
+            return self.hands.trial(Item(name, config, plan.workload))
 
         def ended(config: Config, result: Result, resumed: bool) -> None:
             seen.append(Finished(config, result))
             tracker.ended(name, config, result, resumed=resumed)
 
-        with studies.failures(self.asked.storage or str(self.store.path)):
+        with studies.failures(masked(self.asked.storage or str(self.store.path))):
             study = studies.open_study(self.trials, search.kernel, self.key(search, plan), self.sampling.make(0), anew=self.asked.force)
-            found = searching.search(study, search, plan.workload, run, ended, self.sampling, self.asked.ending.started())
+            stop, outcomes = self.asked.ending.started(), self.hands.outcomes
+            found = searching.search(study, search, plan.workload, run, ended, self.sampling, stop, outcomes=outcomes)
         tracker.unneeded(search.budget - sum(one.tried for one in found.finished))
         return found
-
-    def _refuse_a_full_disk(self) -> None:
-        """A build that failed for want of space says nothing about the config: not recorded, tried again once there is some."""
-        free = shutil.disk_usage(self.store.path.parent).free
-        if free < LEAST_FREE_BYTES:
-            here = self.store.path.parent
-            raise StoreFailed(f"{here} is full: {free >> 10} KiB are left.", do="Free some space; the same command goes on from here.")
 
     def key(self, search: KernelPlan, plan: Plan) -> dict[str, Any]:
         """All that a trial's time depends on, and how its config is written: Optuna wants one way in a study."""
@@ -122,13 +108,21 @@ def quick(plan: Plan) -> Plan:
 
 
 @contextmanager
-def opened(asked: Asked) -> Iterator[Session]:
-    """A session; its worker is gone when it ends."""
+def opened(asked: Asked) -> Iterator[Session[Here]]:
+    """A session on this machine; its worker is gone when it ends."""
+    memory = asked.limits.memory(asked.device.type)
+    with Worker(memory=memory) as worker, kept_in(asked, Here(asked, Bench(worker, asked.limits))) as session:
+        yield session
+
+
+@contextmanager
+def kept_in(asked: Asked, hands: H) -> Iterator[Session[H]]:
+    """A session with this home's store, and the trials there or at --storage."""
     sampling = samplers.sampling(asked.sampler)
-    with open_store() as store, Worker(memory=asked.limits.memory(asked.device.type)) as worker:
+    with open_store() as store:
         trials = studies.open_storage(asked.storage or f"sqlite:///{store.path}")
         store.save_run(_run(asked))
-        yield Session(asked, store, trials, Bench(worker, asked.limits), sampling)
+        yield Session(asked, store, trials, hands, sampling)
 
 
 def _run(asked: Asked) -> Run:

@@ -20,15 +20,15 @@ from optuna.storages import RDBStorage
 from optuna.study import Study
 from optuna.trial import FrozenTrial, Trial, TrialState
 from sqlalchemy import event
-from sqlalchemy.engine import make_url
-from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
+from sqlalchemy.exc import SQLAlchemyError
 
-from kernelyard.errors import StoreFailed, UsageError
+from kernelyard.errors import StoreFailed, UsageError, masked
 from kernelyard.registry.kernel import Kernel
 from kernelyard.registry.space import ConfigSpace
 from kernelyard.registry.spec import Config, Status, Timing, config_key, digest
-from kernelyard.store.files import BUSY_S, file_lock
+from kernelyard.store.files import file_lock
 from kernelyard.tuner import process
+from kernelyard.tuner import storage_urls as urls
 from kernelyard.tuner.bench import Finished, Result
 from kernelyard.tuner.locks import lock_path
 
@@ -39,23 +39,23 @@ RESULT, OWNER = "result", "owner"
 
 
 def open_storage(url: str) -> RDBStorage:
-    """Optuna's storage at a URL, created by one process at a time. Raises UsageError, StoreFailed."""
+    """Optuna's storage at a URL, created by one process of this home at a time. Raises UsageError, StoreFailed."""
+    parsed = urls.parsed(url)
+    sqlite = parsed.get_backend_name() == "sqlite"
     try:
-        parsed = make_url(url)
-        sqlite = parsed.get_backend_name() == "sqlite"
-        engine = {"connect_args": {"timeout": BUSY_S}} if sqlite else {}
-        with file_lock(lock_path("storage", digest(url))), failures(parsed.render_as_string(hide_password=True)):
-            storage = RDBStorage(url, engine_kwargs=engine)
-    except (ArgumentError, NoSuchModuleError) as error:
-        reads = "It reads sqlite:///file.db or postgresql+psycopg://host/name."
-        raise UsageError(f"--storage {url!r} is no database URL.", exists=reads) from error
+        with file_lock(lock_path("storage", digest(url))), failures(masked(url)):
+            storage = RDBStorage(parsed.render_as_string(hide_password=False), engine_kwargs=urls.engine_options(parsed))
     except ImportError as error:
-        raise UsageError(f"--storage {parsed.drivername} needs a driver: {error}.", do="pip install 'kernelyard[postgresql]'") from error
+        raise urls.without_driver(parsed, error) from error
+    except StoreFailed as error:
+        if sqlite:
+            raise
+        do = error.do or "Look whether the server runs, and at its user and password."
+        raise UsageError(error.asked, exists=error.exists, do=do) from error
     if sqlite:
         event.listen(storage.engine, "connect", _quick_commits)
         storage.engine.dispose()
     return storage
-
 
 
 def _quick_commits(connection: Any, record: object) -> None:
@@ -71,7 +71,7 @@ def failures(where: str) -> Iterator[None]:
         yield
     except (optuna.exceptions.StorageInternalError, SQLAlchemyError) as error:
         cause = error.__cause__ or getattr(error, "orig", None) or error
-        raise StoreFailed(f"the trials' storage {where} can't be used: {str(cause).splitlines()[0]}.") from error
+        raise StoreFailed(f"the trials' storage {where} can't be used: {urls.told(cause)}.") from error
     except RuntimeError as error:
         if "optuna storage upgrade" not in str(error):
             raise
@@ -145,6 +145,11 @@ def ask(study: Study, coding: Coding, config: Config | None = None) -> tuple[Tri
         trial = study.ask(coding.distributions())
     trial.set_user_attr(OWNER, process.me())
     return trial, coding.decode(trial.params)
+
+
+def queued(study: Study) -> bool:
+    """Whether a config waits to be asked for."""
+    return bool(study.get_trials(deepcopy=False, states=(TrialState.WAITING,)))
 
 
 def finish(study: Study, trial: Trial, result: Result) -> None:

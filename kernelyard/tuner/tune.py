@@ -71,15 +71,15 @@ def tune(
 
         try:
             with opened(asked) as session:
-                tracker.watch(session.bench.spent)
+                tracker.watch(session.hands.spent)
                 for i in missing:
                     tracker.begin(plans[i].workload)
                     reports[i] = session.workload(plans[i], tracker)
                     if session.stopped:
                         raise KeyboardInterrupt
         except KeyboardInterrupt:
-            raise _stopped(asked, reports, tracker) from None
-    return _report(asked, reports)
+            raise stopped(asked, reports, tracker) from None
+    return reported(asked, reports)
 
 
 def _stored(op: Op) -> list[Entry]:
@@ -93,7 +93,7 @@ def _stored(op: Op) -> list[Entry]:
         return listed(op.name)
 
 
-def _stopped(asked: Asked, reports: Sequence[WorkloadReport | None], tracker: Tracker) -> Stopped:
+def stopped(asked: Asked, reports: Sequence[WorkloadReport | None], tracker: Tracker) -> Stopped:
     """What Ctrl-C leaves: the finished workloads, and the best so far of the one that was being tuned."""
     said = ""
     for best in (report for report in reports if report is not None and report.evidence.get("interrupted")):
@@ -101,10 +101,10 @@ def _stopped(asked: Asked, reports: Sequence[WorkloadReport | None], tracker: Tr
         kept = "is stored" if best.stored else "is not stored: a valid choice stands"
         said = f" The best so far on {best.workload.label()}, {f'{best.choice.kernel} {config}'.strip()}, {kept}."
     again = "The same command goes on from there."
-    return Stopped(f"tuning {asked.op.name} was stopped.", _report(asked, reports), exists=f"{tracker.so_far()}{said}", do=again)
+    return Stopped(f"tuning {asked.op.name} was stopped.", reported(asked, reports), exists=f"{tracker.so_far()}{said}", do=again)
 
 
-def _report(asked: Asked, all_of: Sequence[WorkloadReport | None]) -> TuneReport:
+def reported(asked: Asked, all_of: Sequence[WorkloadReport | None]) -> TuneReport:
     """The run id is this run's; the stored one's where nothing was measured and all came of one run."""
     reports = [report for report in all_of if report is not None]
     runs = {report.choice.run_id for report in reports}

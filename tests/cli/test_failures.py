@@ -125,7 +125,7 @@ def test_progress_tells_what_is_done_and_left(capsys: pytest.CaptureFixture[str]
     watching = Watching("triton.row")
     watching.seen(1, 2)
     assert capsys.readouterr().err == "", "a check of a moment needs no progress"
-    watching._next = 0.0
+    watching._live._next = 0.0
     watching.seen(1, 2)
     watching.close()
     assert capsys.readouterr().err.startswith("triton.row: 1 of 2 cases, about ")

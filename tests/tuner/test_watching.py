@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from kernelyard.cli import run
-from kernelyard.cli.tune import Runs
+from kernelyard.cli.tune_runs import Runs
 from kernelyard.cli.tune_watching import Events, Lines, Quiet
 from kernelyard.errors import MeasurementFailed
 from kernelyard.registry import choices, registry

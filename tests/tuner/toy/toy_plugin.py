@@ -180,7 +180,7 @@ SMALL = Constraint(lambda config, workload: int(config["work"]) < 3, "work must 
 LARGE = Constraint(lambda config, workload: int(config["work"]) > 5, "work must be above 5")
 plugin = Plugin(
     name="toy",
-    ops=(_op("twice"), _op("hopeless"), _op("many"), _op("plain"), _op("idle"), _op("sized"), _op("misbehaving"), _op("empty")),
+    ops=tuple(map(_op, ("twice", "hopeless", "many", "interrupted", "plain", "idle", "sized", "misbehaving", "greedy", "empty"))),
     backends=(Backend("toy", "a toy", ("cpu",), "toy_plugin:probe", "toy_plugin:builder"),),
     kernels=(
         _kernel("toy.eager"),
@@ -199,6 +199,10 @@ plugin = Plugin(
         _kernel("toy.tuned", "hopeless", space=ConfigSpace((_behaviours("wrong", "raise", "build_failed"),))),
         _kernel("toy.eager", "many"),
         _kernel("toy.tuned", "many", space=ConfigSpace((WORK,), default=lambda w: {"work": 3}, hints=lambda w: ({"work": 5},))),
+        _kernel("toy.eager", "interrupted"),
+        _kernel("toy.tuned", "interrupted", space=ConfigSpace((WORK,))),
+        _kernel("toy.eager", "greedy"),
+        _kernel("toy.tuned", "greedy", space=ConfigSpace((_behaviours("right", "memory"),))),
         _kernel("toy.eager", "plain"),
         _kernel("toy.eager", "sized"),
         _kernel("toy.tuned", "sized", space=ConfigSpace((Parameter("work", (100, 50, 1), "all but one are slow by far"),))),
