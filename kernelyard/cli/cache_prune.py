@@ -45,7 +45,8 @@ def prune(op: str | None, days: float, other_devices: bool, serving: bool, dry_r
     """Take away stale choices and rules, searches that are stale or unfinished, and old measurements that nothing stored needs.
 
     A choice that holds stays unless --serving asks for it, with its run's measurements and every trial of its workload. Choices of
-    other devices can't be judged here and stay without --other-devices. The file keeps its size; what is free in it is used again.
+    other devices can't be judged here and stay without --other-devices. A run of the last day may
+    be going on and stays. The file keeps its size; what is free in it is used again.
     """
     from kernelyard.errors import UnknownName
     from kernelyard.registry import registry

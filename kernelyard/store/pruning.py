@@ -23,6 +23,9 @@ NEEDED = " union ".join(
     f"select run_id from {table} where run_id is not null and id not in (select value from json_each(:{table}))"
     for table in ("choices", "rules")
 )
+NEEDED += " union select id from runs where started_at >= :running"
+RUNNING_DAYS = 1.0
+"""A run begun since may be measuring still, and what it finds must have a run to name: without it `tune` ends in an error."""
 OLD = f"created_at < :before and (:op is null or op = :op) and run_id not in ({NEEDED})"
 EMPTY = f":op is null and started_at < :before and id not in ({NEEDED}) and id not in (select run_id from measurements where not ({OLD}))"
 CONDITIONS = {
@@ -43,7 +46,11 @@ class Asked:
     @property
     def before(self) -> str:
         """The moment, as the store writes it. Text compares as time does; what a clock ahead has dated later stays."""
-        return stamp(datetime.now(UTC) - timedelta(days=self.days))
+        return _ago(self.days)
+
+
+def _ago(days: float) -> str:
+    return stamp(datetime.now(UTC) - timedelta(days=days))
 
 
 def counts(asked: Asked, path: Path | None = None) -> dict[str, int]:
@@ -74,4 +81,10 @@ def _values(connection: Any, asked: Asked) -> dict[str, Any]:
     select = "select id from rules where op = ? and device_key = ? and mode = ? and created_at is ?"
     ruled = [(one.op, one.device_key, one.mode, one.created_at or None) for one in asked.rules]
     rule_ids = [id for key in ruled for (id,) in connection.execute(select, key)]
-    return {"choices": json.dumps(ids), "rules": json.dumps(rule_ids), "before": asked.before, "op": asked.op}
+    return {
+        "choices": json.dumps(ids),
+        "rules": json.dumps(rule_ids),
+        "before": asked.before,
+        "running": _ago(RUNNING_DAYS),
+        "op": asked.op,
+    }

@@ -212,10 +212,13 @@ def test_an_export_to_where_nobody_can_write_is_one_clear_line(home: Path, capsy
 def test_an_export_into_a_pipe_leaves_it_a_pipe(home: Path, tmp_path: Path) -> None:
     stored.save()
     os.mkfifo(tmp_path / "pipe")
-    reader = subprocess.Popen(["cat", str(tmp_path / "pipe")], stdout=subprocess.PIPE)
-    assert run(["cache", "export", str(tmp_path / "pipe")]) == 0
-    assert (tmp_path / "pipe").is_fifo()
-    assert len(json.loads(reader.communicate()[0])["choices"]) == 1
+    with subprocess.Popen(["cat", str(tmp_path / "pipe")], stdout=subprocess.PIPE) as reader:
+        try:
+            assert run(["cache", "export", str(tmp_path / "pipe")]) == 0
+            assert (tmp_path / "pipe").is_fifo()
+            assert len(json.loads(reader.communicate()[0])["choices"]) == 1
+        finally:
+            reader.kill()  # it would wait for ever at a pipe that was taken away
 
 
 def test_an_export_through_a_link_leaves_it_a_link(home: Path, tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from kernelyard.cli import run
+from kernelyard.registry.machine import identity
 from kernelyard.registry.rule import Measured, Rule, form
 from kernelyard.registry.spec import Choice
 from kernelyard.store import rules
@@ -29,7 +30,7 @@ def save(evidence: dict[str, Any] | None = None, run_id: str = "", device_key: s
     rule = Rule("rmsnorm", device_key or pair.device_key, "device", 5.0, "mine", "h", (pair,), near, run_id)
     if run_id:
         with open_store() as store:
-            store.save_run(Run(run_id, "tune", "tune", "kernelyard tune", stored.identity("cpu"), started_at="2026-01-01T00:00:00Z"))
+            store.save_run(Run(run_id, "tune", "tune", "kernelyard tune", identity("cpu"), started_at="2026-01-01T00:00:00Z"))
     rules.save(rule, evidence or {})
     return rule
 
@@ -82,6 +83,14 @@ def test_a_rule_that_holds_stays_with_its_run_unless_it_is_asked_for(
     counts = answer(capsys, "prune", "--older-than", "0", *more)
     assert (counts["rules"], counts["runs"]) == (len(more), len(more)) and len(found()) == 1 - len(more)
     assert run(["cache", "verify"]) == 0
+
+
+def test_a_run_that_may_be_measuring_now_stays_for_what_it_will_find(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with open_store() as store:
+        store.save_run(Run("going on", "tune", "tune", "kernelyard tune", identity("cpu")))
+    assert answer(capsys, "prune", "--older-than", "0", "--serving")["runs"] == 0
+    with open_store() as store:
+        assert [row["id"] for row in store.runs()] == ["going on"]
 
 
 def test_a_store_of_before_rules_is_counted_as_it_is(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
