@@ -59,6 +59,8 @@ def counts(asked: Asked, path: Path | None = None) -> dict[str, int]:
     if not path.is_file():
         return dict.fromkeys(CONDITIONS, 0)
     with failures(path), closing(choices.connect_read_only(path)) as connection:
+        if not connection.execute("select 1 from sqlite_master where type = 'table' and name = 'choices'").fetchone():
+            return dict.fromkeys(CONDITIONS, 0)  # empty, or another process is just creating it
         # A store of before rules is looked at as it is. In memory beside the file: it may be read-only.
         if not connection.execute("select 1 from sqlite_master where type = 'table' and name = 'rules'").fetchone():
             connection.execute("create temp table rules (id, run_id, op, device_key, mode, created_at)")

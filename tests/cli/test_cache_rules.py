@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from kernelyard.registry.spec import Choice
 from kernelyard.store import rules
 from kernelyard.store.database import open_store
 from kernelyard.store.files import database_path
-from kernelyard.store.records import Run
+from kernelyard.store.records import Run, stamp
 from tests.cli import stored
 
 OTHER = "cuda/NVIDIA Other/sm_99/1.0"
@@ -87,7 +88,9 @@ def test_a_rule_that_holds_stays_with_its_run_unless_it_is_asked_for(
 
 def test_a_run_that_may_be_measuring_now_stays_for_what_it_will_find(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with open_store() as store:
-        store.save_run(Run("going on", "tune", "tune", "kernelyard tune", identity("cpu")))
+        store.save_run(
+            Run("going on", "tune", "tune", "kernelyard tune", identity("cpu"), started_at=stamp(datetime.now(UTC) - timedelta(hours=1)))
+        )
     assert answer(capsys, "prune", "--older-than", "0", "--serving")["runs"] == 0
     with open_store() as store:
         assert [row["id"] for row in store.runs()] == ["going on"]
@@ -99,6 +102,12 @@ def test_a_store_of_before_rules_is_counted_as_it_is(home: Path, capsys: pytest.
         store.db.table("rules").drop()
     counts = answer(capsys, "prune", "--dry-run")
     assert (counts["choices"], counts["rules"]) == (1, 0)
+
+
+def test_a_store_that_is_just_being_created_has_nothing_to_prune(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    home.mkdir(exist_ok=True)
+    database_path().touch()
+    assert answer(capsys, "prune", "--dry-run")["choices"] == 0
 
 
 def test_why_says_which_shapes_a_rule_serves_and_what_comes_before_it(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
