@@ -1,4 +1,4 @@
-"""What `tune --bucket` asks and prints, and how `cache show` tells of a stored rule."""
+"""What `tune --bucket` asks and prints."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from kernelyard.cli.cache_rules import summary
 from kernelyard.cli.output import config_text, table
 from kernelyard.errors import UsageError
 
@@ -79,7 +80,7 @@ def show_bucket(bucket: Bucket) -> None:
     title = f"{rule.op}: {kept} pair{'s' * (kept > 1)} within {rule.percent:g}% of the best on each workload, {fewest}, run {rule.run_id}"
     columns = ("workload", "served by", "config", "loss >", "untuned loss >")
     table(title + (" (from the store)" if bucket.from_cache else ""), columns, [_cells(row) for row in evidence["workloads"]])
-    print(f"each workload left out in turn: {_summary(evidence['left_out'])}")
+    print(f"each workload left out in turn: {summary(evidence['left_out'])}")
     for row in (*evidence["workloads"], *evidence.get("held_out", ())):
         if row["noisy"]:
             print(f"{row['workload']}: noisy ({row['noisy']}): make it again with --force when the machine is quiet")
@@ -89,54 +90,7 @@ def show_bucket(bucket: Bucket) -> None:
         table("held out: what serves against a quick tune of the shape", columns, [_cells(row) for row in evidence["held_out"]])
         for row in evidence["held_out"]:
             print(f"{row['workload']}: {row['reason']}")
-        print(f"held out: {_summary([row for row in evidence['held_out'] if row['by_rule']])}")
-
-
-def lines(op: str) -> list[dict[str, Any]]:
-    """The stored rules of an op as JSON; `stale` is empty where a rule may be used here and now."""
-    from kernelyard.store import rules
-
-    return [
-        {
-            "device_key": entry.device_key, "created_at": entry.created_at, "stale": _stale(entry.rule, entry.problem),
-            "percent": entry.rule.percent if entry.rule else None, "matrix": entry.rule.matrix_name if entry.rule else "",
-            "run_id": entry.rule.run_id if entry.rule else "",
-            "pairs": [{"kernel": p.kernel, "config": dict(p.config)} for p in entry.rule.pairs] if entry.rule else [],
-            "measured": [
-                {"workload": one.label, "pair": one.pair, "loss": one.loss} for one in (entry.rule.measured if entry.rule else ())
-            ],
-            "evidence": dict(entry.evidence),
-        }
-        for entry in rules.listed(op)
-    ]  # fmt: skip
-
-
-def show_stored(rules: Sequence[Mapping[str, Any]]) -> None:
-    """The stored rules for people."""
-    for rule in rules:
-        print(f"rule of bucket {rule['percent'] or 0:g}% on {rule['device_key']}: {rule['stale'] or 'valid'}")
-        print(f"  run {rule['run_id']} of {rule['created_at']}, matrix {rule['matrix']}")
-        for place, pair in enumerate(rule["pairs"]):
-            served = [f"{one['workload']} (+{100 * one['loss']:.1f}%)" for one in rule["measured"] if one["pair"] == place]
-            print(f"  {pair['kernel']} ({config_text(pair['config'])}): near {', '.join(served)}")
-        if rule["evidence"]:
-            print(f"  each workload left out in turn: {_summary(rule['evidence'].get('left_out', []))}")
-        if "held_out" in rule["evidence"]:
-            print(f"  held out: {_summary([row for row in rule['evidence']['held_out'] if row['by_rule']])}")
-
-
-def _stale(rule: Any, problem: str) -> str:
-    from kernelyard.registry import registry, rules
-    from kernelyard.registry.machine import cuda_ready, identity
-
-    everything = registry.current()
-    if rule is None:
-        return f"unreadable: {problem}"
-    if rule.op not in everything.ops:
-        return f"stale: op {rule.op} is not installed any more"
-    if rule.device_key not in {identity(device).key() for device in (("cpu", "cuda") if cuda_ready() else ("cpu",))}:
-        return "of another device or driver"
-    return rules.holds(rule, everything.op(rule.op), everything).reason
+        print(f"held out: {summary([row for row in evidence['held_out'] if row['by_rule']])}")
 
 
 def _cells(row: Mapping[str, Any]) -> tuple[object, ...]:
@@ -146,17 +100,3 @@ def _cells(row: Mapping[str, Any]) -> tuple[object, ...]:
 
 def _percent(loss: float | None) -> str:
     return "n/a" if loss is None else f"{100 * loss:.1f}%"
-
-
-def _summary(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Geometric mean and worst of what the rule loses, and of what serves untuned."""
-    both = [(row["loss"], row["untuned_loss"]) for row in rows if row["loss"] is not None and row["untuned_loss"] is not None]
-    if not both:
-        return "no workload that the rule speaks for"
-    mine, without = zip(*both, strict=True)
-    return f"the rule loses {_mean(mine)}, untuned kernels {_mean(without)} ({len(both)} workload{'s' * (len(both) > 1)})"
-
-
-def _mean(losses: Sequence[float]) -> str:
-    mean = math.expm1(sum(map(math.log1p, losses)) / len(losses))
-    return f"{100 * mean:.1f}% in the mean, {100 * max(losses):.1f}% at worst"

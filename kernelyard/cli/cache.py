@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kernelyard.cli import bucket
+from kernelyard.cli import cache_rules
 from kernelyard.cli.cache_export import export
 from kernelyard.cli.cache_import import import_command
 from kernelyard.cli.cache_prune import prune
@@ -34,15 +34,17 @@ for command in (misses, verify, why, export, import_command, prune):
 @click.option("--op", help="Only this op.")
 @json_option
 def cache_list(op: str | None, as_json: bool) -> int:
-    """Every stored choice, with what it is tied to and whether it is stale here."""
-    rows = [_row(entry) for entry in _entries(op)]
+    """Every stored choice and rule of a bucket, with what it is tied to and whether it is stale here."""
+    rows, rules = [_row(entry) for entry in _entries(op)], cache_rules.lines(op)
     if as_json:
-        emit({"choices": rows})
-    elif not rows:
+        emit({"choices": rows, "rules": [{name: value for name, value in rule.items() if name != "evidence"} for rule in rules]})
+    elif not rows and not rules:
         print("No choices are stored. `kernelyard tune rmsnorm` makes some.")
     else:
         columns = ("op", "workload", "device", "kernel", "config", "state")
+        shown: list[tuple[object, ...]]
         shown = [(r["op"], r["workload"], r["device_key"], r["kernel"], config_text(r["config"]), r["stale"] or "valid") for r in rows]
+        shown += map(cache_rules.row, rules)
         table("", columns, shown)
     return 0
 
@@ -51,14 +53,13 @@ def cache_list(op: str | None, as_json: bool) -> int:
 @click.argument("op")
 @json_option
 def cache_show(op: str, as_json: bool) -> int:
-    """The stored choices of OP with the evidence each was made on."""
+    """The stored choices and rules of OP with the evidence each was made on."""
     from kernelyard.errors import UnknownName
 
-    entries = _entries(op)
-    if not entries:
-        raise UnknownName("tuned op", op, {entry.op for entry in _entries(None)})
+    entries, rules = _entries(op), cache_rules.lines(op)
+    if not entries and not rules:
+        raise UnknownName("tuned op", op, {entry.op for entry in _entries(None)} | {rule["op"] for rule in cache_rules.lines(None)})
     rows = [{**_row(entry), "created_at": entry.created_at, "evidence": dict(entry.evidence)} for entry in entries]
-    rules = bucket.lines(op)
     if as_json:
         emit({"op": op, "choices": rows, "rules": rules})
         return 0
@@ -67,7 +68,7 @@ def cache_show(op: str, as_json: bool) -> int:
         print(f"  run {row['run_id']} of {row['created_at']}{', ' + row['imported'] if row['imported'] else ''}")
         print(f"  {row['kernel']} ({config_text(row['config'])}): {row['reason']}")
         print("  evidence: " + json.dumps(row["evidence"], sort_keys=True, default=str))
-    bucket.show_stored(rules)
+    cache_rules.show_stored(rules)
     return 0
 
 

@@ -26,6 +26,7 @@ def export(file: Path | None, op: str | None, kind: str) -> int:
 
     json: every choice with its evidence and the run that made it, by the schema in kernelyard/store/schemas. t4: every finished trial
     in the T4 results format 1.0.0 of Kernel Tuner and others, which holds no choices. Exit code 1 where something had to be left out.
+    Rules of buckets are never in it, which is said.
     """
     from kernelyard.errors import UnknownName
     from kernelyard.registry import registry
@@ -35,6 +36,8 @@ def export(file: Path | None, op: str | None, kind: str) -> int:
     content, problems, told = _choices(op) if kind == "json" else _trials(op)
     for problem in problems:
         say(f"kernelyard: {problem}.")
+    if kind == "json" and (rules := _rules(op)):
+        say(f"kernelyard: {rules} rules of buckets are not in the file: `kernelyard tune --bucket` makes them anew where it goes.")
     text = json.dumps(content, indent=1, allow_nan=False) + "\n"
     if file is None:
         print(text, end="")
@@ -48,6 +51,12 @@ def _stored_ops() -> set[str]:
     from kernelyard.store.choices import listed
 
     return {entry.op for entry in listed()}
+
+
+def _rules(op: str | None) -> int:
+    from kernelyard.store.rules import listed
+
+    return len(listed(op))
 
 
 def _choices(op: str | None) -> tuple[dict[str, Any], list[str], str]:
@@ -89,11 +98,15 @@ def _config(trial: Trial) -> Mapping[str, Any] | None:
 
 
 def _write(path: Path, text: str) -> None:
-    """Whole or not at all."""
+    """Whole or not at all; a device or a pipe is written to, as renaming over /dev/null takes it away from everyone on the machine."""
     from kernelyard.errors import UsageError
 
+    path = Path(os.path.realpath(path))  # and a link stays one
     fresh = path.with_name(f"{path.name}.{os.getpid()}.tmp")
     try:
+        if path.exists() and not path.is_file():
+            path.write_text(text, encoding="utf-8")
+            return
         fresh.write_text(text, encoding="utf-8")
         fresh.replace(path)
     except OSError as error:

@@ -21,7 +21,7 @@ WORDS = {
     "unchanged": "here already",
     "kept": "left out: another choice is stored here, and it holds or theirs does not either (`cache why` tells, `cache prune` takes away)",
     "elsewhere": "left out: of a device that is not here; --keep-others keeps them, and none of them serves here",
-    "busy": "left out: tuned here at this moment",
+    "busy": "left out: another process stored a choice here meanwhile",
 }
 
 

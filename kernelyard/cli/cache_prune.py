@@ -12,9 +12,16 @@ from kernelyard.cli.output import config_text, emit, json_option
 
 if TYPE_CHECKING:
     from kernelyard.store.records import Entry
+    from kernelyard.store.rules import RuleEntry
     from kernelyard.store.trials import Study
 
-NOUNS = {"choices": "choices", "measurements": "measurements", "runs": "runs without a result", "searches": "searches"}
+NOUNS = {
+    "choices": "choices",
+    "rules": "rules of buckets",
+    "measurements": "measurements",
+    "runs": "runs without a result",
+    "searches": "searches",
+}
 
 
 @dataclass(frozen=True)
@@ -31,25 +38,28 @@ class Wanted:
 @click.option("--older-than", "days", type=click.FloatRange(min=0, max=36500), default=30, show_default=True, metavar="DAYS",
               help="Age of measurements and of runs without a result.")  # fmt: skip
 @click.option("--other-devices", is_flag=True, help="Also what was tuned on devices or drivers that are not here.")
-@click.option("--serving", is_flag=True, help="Also choices that hold, with all of their trials.")
+@click.option("--serving", is_flag=True, help="Also choices and rules that hold, with all of their trials.")
 @click.option("--dry-run", is_flag=True, help="Say what would go, and take nothing.")
 @json_option
 def prune(op: str | None, days: float, other_devices: bool, serving: bool, dry_run: bool, as_json: bool) -> int:
-    """Take away stale choices, searches that are stale or never finished a trial, and old measurements that led to no stored choice.
+    """Take away stale choices and rules, searches that are stale or unfinished, and old measurements that nothing stored needs.
 
     A choice that holds stays unless --serving asks for it, with its run's measurements and every trial of its workload. Choices of
-    other devices can't be judged here and stay without --other-devices. The file keeps its size; what is free in it is used again.
+    other devices can't be judged here and stay without --other-devices. A run of the last day may
+    be going on and stays. The file keeps its size; what is free in it is used again.
     """
     from kernelyard.errors import UnknownName
     from kernelyard.registry import registry
-    from kernelyard.store import pruning
+    from kernelyard.store import pruning, rules
     from kernelyard.store.choices import listed
 
-    entries, wanted = listed(), Wanted(op, serving, other_devices)
-    if op is not None and op not in {entry.op for entry in entries} | set(registry.current().ops):
-        raise UnknownName("op", op, {entry.op for entry in entries} | set(registry.current().ops))
+    entries, all_rules, wanted = listed(), rules.listed(), Wanted(op, serving, other_devices)
+    known = {one.op for one in entries} | {one.op for one in all_rules} | set(registry.current().ops)
+    if op is not None and op not in known:
+        raise UnknownName("op", op, known)
     gone = [entry for entry in entries if op in (None, entry.op) and _goes(entry, wanted)]
-    asked = pruning.Asked(gone, days, op)
+    ruled = [one for one in all_rules if op in (None, one.op) and _rule_goes(one, wanted)]
+    asked = pruning.Asked(gone, ruled, days, op)
     counts = pruning.counts(asked)
     searches = _searches(entries, wanted)
     busy: list[str] = []
@@ -58,9 +68,10 @@ def prune(op: str | None, days: float, other_devices: bool, serving: bool, dry_r
         busy = _remove(searches)
     counts = {**counts, "searches": len(searches) - len(busy)}
     if as_json:
-        emit({"dry_run": dry_run, **counts, "busy": busy, "stale": [_told(entry) for entry in gone]})
+        emit({"dry_run": dry_run, **counts, "busy": busy, "stale": [_told(entry) for entry in gone],
+              "stale_rules": [_rule_told(one) for one in ruled]})  # fmt: skip
     else:
-        _print(counts, gone, busy, dry_run)
+        _print(counts, gone, ruled, busy, dry_run)
     return 0
 
 
@@ -69,6 +80,12 @@ def _goes(entry: Entry, wanted: Wanted) -> bool:
     if entry.choice is not None and entry.device_key not in cache_state.here():
         return wanted.other_devices
     return bool(why) or wanted.serving
+
+
+def _rule_goes(entry: RuleEntry, wanted: Wanted) -> bool:
+    """As a choice. One of an op that is not installed goes, wherever it was made: nothing can be told of it any more."""
+    why = cache_state.rule_stale(entry)
+    return wanted.other_devices if why == cache_state.ELSEWHERE else bool(why) or wanted.serving
 
 
 def _searches(entries: list[Entry], wanted: Wanted) -> list[Study]:
@@ -136,11 +153,18 @@ def _told(entry: Entry) -> dict[str, str]:
     return {"op": entry.op, "workload": entry.workload, "device_key": entry.device_key, "why": cache_state.stale(entry)}
 
 
-def _print(counts: dict[str, int], gone: list[Entry], busy: list[str], dry_run: bool) -> None:
+def _rule_told(entry: RuleEntry) -> dict[str, str]:
+    return {"op": entry.op, "device_key": entry.device_key, "why": cache_state.rule_stale(entry)}
+
+
+def _print(counts: dict[str, int], gone: list[Entry], ruled: list[RuleEntry], busy: list[str], dry_run: bool) -> None:
     for entry in gone:
         kernel = f"{entry.choice.kernel} ({config_text(entry.choice.config)})" if entry.choice else "?"
         why = cache_state.stale(entry) or "it holds, and --serving asks for it"
         print(f"  {entry.op} {entry.workload} on {entry.device_key}: {kernel}, {why}")
+    for one in ruled:
+        why = cache_state.rule_stale(one) or "it holds, and --serving asks for it"
+        print(f"  {one.op} {one.rule.name if one.rule else 'rule of a bucket'} on {one.device_key}: {why}")
     told = ", ".join(f"{count} {NOUNS[name]}" for name, count in counts.items() if count) or "nothing"
     print(f"{'Would take' if dry_run else 'Taken'}: {told}.")
     for name in busy:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from kernelyard.registry.choices import Change
     from kernelyard.store.records import Entry
+    from kernelyard.store.rules import RuleEntry
 
 ELSEWHERE = "of another device or driver"
 
@@ -43,6 +44,20 @@ def stale(entry: Entry) -> str:
     if not found:
         return ""
     return ELSEWHERE if entry.device_key not in here() and found[0].part != "op" else f"stale: {found[0]}"
+
+
+def rule_stale(entry: RuleEntry) -> str:
+    """Why a bucket's rule may not be used, in short; empty where it may."""
+    from kernelyard.registry import registry, rules
+
+    everything = registry.current()
+    if entry.rule is None:
+        return f"unreadable: {entry.problem}"
+    if entry.op not in everything.ops:
+        return f"stale: op {entry.op} is not installed any more"
+    if entry.device_key not in here():
+        return ELSEWHERE
+    return rules.holds(entry.rule, everything.op(entry.op), everything).reason
 
 
 def origin(entry: Entry) -> str:

@@ -10,7 +10,7 @@ from kernelyard.cli.output import emit, json_option
 @click.command(epilog="Example: kernelyard cache verify")
 @json_option
 def verify(as_json: bool) -> int:
-    """Look at every page, foreign key and choice of the store, and change nothing. Exit code 1 with what is broken."""
+    """Look at every page, foreign key, choice and rule of the store, and change nothing. Exit code 1 with what is broken."""
     from kernelyard.store.files import database_path
     from kernelyard.store.soundness import problems
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from kernelyard.cli import cache_rules
 from kernelyard.cli.cache_state import changes, origin
 from kernelyard.cli.output import config_text, device_option, dtype_option, emit, json_option, matrix_option, microseconds, shape_option
 
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 def why(
     op: str, kernel: str | None, shapes: tuple[str, ...], dtype: str | None, matrix: str | None, device: str | None, as_json: bool
 ) -> int:
-    """Why a stored choice serves a workload of OP, or which part of its key has changed.
+    """Why a stored choice or a bucket's rule serves a workload of OP, or which part of its key has changed.
 
     Looks at the choices of every device. Exit code 1 where no stored choice serves one of the workloads.
     """
@@ -60,6 +61,7 @@ def _row(workload: Workload, kernel: str | None) -> dict[str, Any]:
         "serves": {"kernel": selection.kernel.name, "config": dict(selection.config), "reason": selection.reason},
         "chosen": any(one["serves"] for one in told),
         "choices": told,
+        "rules": cache_rules.of_workload(workload, selection),
     }
     return row if kernel is None else {**row, "kernel": kernel, "kernel_reason": _of_kernel(kernel, selection, found, workload)}
 
@@ -131,7 +133,12 @@ def _lines(row: dict[str, Any]) -> list[str]:
         lines.append(f"    {one['kernel']} ({config_text(one['config'])}), {made}")
         lines += [f"    {change['part']}: {change['text']}{_hashes(change)}" for change in one["changes"]]
         lines += [f"    tune would measure it anew: {reason}" for reason in one["anew"]]
+    lines += [f"  the {one['name']} on {one['device_key']} {_ruled(one)}" for one in row["rules"]]
     return lines + ([f"  {row['kernel']}: {row['kernel_reason']}"] if "kernel" in row else [])
+
+
+def _ruled(one: dict[str, Any]) -> str:
+    return "serves" if one["serves"] else f"does not serve: {one['reason']}"
 
 
 def _hashes(change: dict[str, str]) -> str:

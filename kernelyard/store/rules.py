@@ -27,6 +27,7 @@ class RuleEntry:
 
     op: str
     device_key: str
+    mode: str
     rule: Rule | None
     problem: str
     evidence: Mapping[str, Any]
@@ -78,31 +79,36 @@ def find(op: str, device_key: str, mode: str = "device", path: Path | None = Non
     return found[0].rule if found else None
 
 
-def listed(op: str, path: Path | None = None) -> list[RuleEntry]:
-    """The rules of an op, damaged ones with their problem; none where there is no store, or one of a version without rules."""
+def listed(op: str | None = None, path: Path | None = None) -> list[RuleEntry]:
+    """Every rule, or those of one op, damaged ones with their problem; none where there is no store, or one of a version without rules.
+
+    Raises StoreFailed for a store that can't be read.
+    """
     path = path or database_path()
     if not path.is_file():
         return []
-    try:
-        return _read(path, "op = ?", (op,))
-    except sqlite3.OperationalError as error:
-        if "no such table" not in str(error):
-            raise
-        return []
+    with failures(path):
+        try:
+            return _read(path, "? is null or op = ?", (op, op))
+        except sqlite3.OperationalError as error:
+            if "no such table" not in str(error):
+                raise
+            return []
 
 
-def _read(path: Path, where: str, values: tuple[str, ...]) -> list[RuleEntry]:
+def _read(path: Path, where: str, values: tuple[str | None, ...]) -> list[RuleEntry]:
     with closing(connect_read_only(path)) as connection:
         rows = connection.execute(f"select {', '.join(COLUMNS)} from rules where {where} order by op, id", values).fetchall()
     return [_entry(dict(zip(COLUMNS, row, strict=True))) for row in rows]
 
 
 def _entry(values: Mapping[str, Any]) -> RuleEntry:
-    op, device_key, created_at = (str(values[name]) for name in ("op", "device_key", "created_at"))
+    op, device_key, mode = (str(values[name]) for name in KEY)
+    created_at = str(values["created_at"] or "")
     try:
-        return RuleEntry(op, device_key, _rule(values), "", mapping(values["evidence"], "evidence"), created_at)
-    except (ValueError, TypeError, KeyError, RecursionError) as error:
-        return RuleEntry(op, device_key, None, f"{type(error).__name__}: {error}", {}, created_at)
+        return RuleEntry(op, device_key, mode, _rule(values), "", mapping(values["evidence"], "evidence"), created_at)
+    except (ValueError, TypeError, KeyError, RecursionError, OverflowError) as error:
+        return RuleEntry(op, device_key, mode, None, f"{type(error).__name__}: {error}", {}, created_at)
 
 
 def _rule(values: Mapping[str, Any]) -> Rule:
@@ -113,13 +119,29 @@ def _rule(values: Mapping[str, Any]) -> Rule:
 
 
 def _pair(row: Mapping[str, Any]) -> Choice:
-    for name, value in row["config"].items():
+    """A pair whose every part has the type that dispatch takes for granted."""
+    config, versions = (_object(row[name], name) for name in ("config", "versions"))
+    for name, value in config.items():
         require(isinstance(value, int | float | str | bool), f"config value {name}={value!r} is not a plain value")
+    _texts({**{name: value for name, value in row.items() if name not in ("config", "versions")}, **versions})
     return Choice(**row)
 
 
 def _measured(row: Mapping[str, Any]) -> Measured:
-    return Measured(**{**row, "dims": tuple((str(name), int(size)) for name, size in row["dims"])})
+    one = Measured(**{**row, "dims": tuple((str(name), int(size)) for name, size in row["dims"])})
+    require(all(size >= 0 for _, size in one.dims), f"the sizes of {one.label} are {dict(one.dims)}, not >= 0")
+    _texts({"form": one.form, "label": one.label})
+    return one
+
+
+def _texts(row: Mapping[str, Any]) -> None:
+    for name, value in row.items():
+        require(isinstance(value, str), f"{name} is {value!r}, not text")
+
+
+def _object(value: Any, column: str) -> dict[str, Any]:
+    require(isinstance(value, dict), f"{column} is {value!r}, not an object")
+    return dict(value)
 
 
 def _list(text: object, column: str) -> list[Any]:

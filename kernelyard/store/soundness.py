@@ -1,4 +1,4 @@
-"""Whether the whole store is sound: the file page by page, its foreign keys, every choice. Read-only, whatever is found."""
+"""Whether the whole store is sound: the file page by page, its foreign keys, every choice and rule. Read-only, whatever is found."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
+from kernelyard.store import rules
 from kernelyard.store.choices import connect_read_only, listed
 from kernelyard.store.files import database_path, failures, is_corruption
 
@@ -24,7 +25,8 @@ def problems(path: Path | None = None) -> list[str]:
                 raise
             return [f"the file: {error}"]
     return found or [
-        f"the choice of {entry.workload_key} on {entry.device_key}: {entry.problem}" for entry in listed(path=path) if entry.problem
+        *(f"the choice of {entry.workload_key} on {entry.device_key}: {entry.problem}" for entry in listed(path=path) if entry.problem),
+        *(f"the rule of {entry.op} on {entry.device_key}: {entry.problem}" for entry in rules.listed(path=path) if entry.problem),
     ]
 
 

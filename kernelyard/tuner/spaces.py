@@ -15,7 +15,7 @@ from typing import Any
 from kernelyard.errors import UsageError
 from kernelyard.registry.kernel import Kernel, Support
 from kernelyard.registry.space import ConfigSpace, Constraint, Parameter
-from kernelyard.registry.spec import Config, DeclarationError, Status, Timing, Workload, config_key
+from kernelyard.registry.spec import Config, DeclarationError, Status, Timing, Workload, config_key, require
 from kernelyard.tuner.bench import Finished, Result
 from kernelyard.tuner.encoding import decode, encode
 
@@ -79,13 +79,16 @@ def save(recorded: Recorded, path: Path) -> None:
 def load(path: Path) -> Recorded:
     """A recorded space; raises UsageError for a file that is none."""
     try:
+        if path.exists() and not path.is_file():  # a pipe would be waited for, and /dev/zero has no end
+            raise UsageError(f"{path} is no file.", do=RECORD)
         content = json.loads(path.read_text(encoding="utf-8"))
         if content["schema"] != SCHEMA:
             raise UsageError(f"{path} has schema {content['schema']}, this version reads {SCHEMA}.", do="Record it anew.")
         recorded = _read(content)
+        _check(recorded)
     except OSError as error:
         raise UsageError(f"{path} can't be read: {error.strerror}.", do=RECORD) from error
-    except (ValueError, KeyError, TypeError, AttributeError, DeclarationError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError, StopIteration, DeclarationError) as error:
         told = f"it lacks {error}" if isinstance(error, KeyError) else str(error)
         raise UsageError(f"{path} is no recorded space: {told}.", do=RECORD) from error
     if all(one.result.timing is None for one in recorded.trials):
@@ -104,6 +107,26 @@ def _read(content: Mapping[str, Any]) -> Recorded:
         tuple(Finished(row["config"], _result(row)) for row in content["configs"]),
         {},
     )
+
+
+def _check(recorded: Recorded) -> None:
+    """Raises one of the errors of a file that is none where a part is not what a search and a table take for granted."""
+    space, workload = recorded.as_kernel().space, recorded.workload
+    for text in (workload.label(), workload.key(), workload.dtype, recorded.device, recorded.space_hash):
+        require(isinstance(text, str) and text.isprintable(), f"it has {text!r:.60} where a name should be")
+    for parameter in space.parameters:
+        bad = [value for value in parameter.values if not isinstance(value, str | int | float) or not _told(value)]
+        require(not bad, f"parameter '{parameter.name}' has the value {bad[:1]!r:.60}")
+    require(bool(recorded.wanted), "it has no default config")
+    for config in (*recorded.wanted, *(one.config for one in recorded.trials)):
+        require(isinstance(config, dict), f"it has {config!r:.60} where a config should be")
+        answer = space.holds(config)
+        require(bool(answer), answer.reason)
+
+
+def _told(value: str | float) -> bool:
+    """Whether a sampler can take it: finite, and an integer that a float can hold."""
+    return value.isprintable() if isinstance(value, str) else abs(value) < 2**63
 
 
 def _row(one: Finished) -> dict[str, Any]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -205,6 +207,25 @@ def test_an_export_to_where_nobody_can_write_is_one_clear_line(home: Path, capsy
     stored.save()
     assert run(["cache", "export", "/dev/null/choices.json"]) == 2
     assert "can't be written" in capsys.readouterr().err
+
+
+def test_an_export_into_a_pipe_leaves_it_a_pipe(home: Path, tmp_path: Path) -> None:
+    stored.save()
+    os.mkfifo(tmp_path / "pipe")
+    with subprocess.Popen(["cat", str(tmp_path / "pipe")], stdout=subprocess.PIPE) as reader:
+        try:
+            assert run(["cache", "export", str(tmp_path / "pipe")]) == 0
+            assert (tmp_path / "pipe").is_fifo()
+            assert len(json.loads(reader.communicate()[0])["choices"]) == 1
+        finally:
+            reader.kill()  # it would wait for ever at a pipe that was taken away
+
+
+def test_an_export_through_a_link_leaves_it_a_link(home: Path, tmp_path: Path) -> None:
+    stored.save()
+    (tmp_path / "link.json").symlink_to(tmp_path / "choices.json")
+    assert run(["cache", "export", str(tmp_path / "link.json")]) == 0
+    assert (tmp_path / "link.json").is_symlink() and json.loads((tmp_path / "choices.json").read_text())["choices"]
 
 
 def test_a_choice_that_can_not_be_read_is_left_out_and_said(home: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -74,6 +74,26 @@ def test_a_damaged_rule_is_a_miss_that_is_said(path: Path, column: str, value: s
     assert entry.rule is None and entry.problem
 
 
+@pytest.mark.parametrize(
+    "column, before, after",
+    [
+        ("pairs", '"config": {"fast": true, "threads": 2}', '"config": []'),
+        ("pairs", '"versions": {"gcc": "13"}', '"versions": ["gcc"]'),
+        ("pairs", '"kernel": "cpp.one"', '"kernel": ["cpp.one"]'),
+        ("measured", '["rows", 4]', '["rows", Infinity]'),
+        ("measured", '["rows", 4]', '["rows", -1]'),
+        ("measured", '"label": "4 fp32"', '"label": 4'),
+    ],
+)
+def test_a_part_of_another_kind_is_damage_and_no_crash(path: Path, column: str, before: str, after: str) -> None:
+    rules.save(RULE, {}, path)
+    with open_store(path) as store:
+        (text,) = store.db.execute(f"select {column} from rules").fetchone()
+    assert before in text
+    spoil(path, column, text.replace(before, after))
+    assert rules.find("scale", "cpu/a", path=path) is None and rules.listed("scale", path)[0].problem
+
+
 def test_a_config_with_a_value_that_is_none_is_damage(path: Path) -> None:
     rules.save(RULE, {}, path)
     with open_store(path) as store:

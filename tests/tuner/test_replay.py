@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -40,9 +42,35 @@ def test_a_space_comes_back_from_its_file_as_it_was(tmp_path: Path) -> None:
     assert load(tmp_path / "folder" / "space.json") == space
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{}", '{"schema": 1}', '{"schema": 1, "kernel": 3}', "\x00"])
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"schema": 1}', '{"schema": 1, "kernel": 3}', "\x00", "[" * 200_000])
 def test_a_file_that_is_no_recorded_space_is_refused_by_name(text: str, tmp_path: Path) -> None:
     (tmp_path / "space.json").write_text(text)
+    with pytest.raises(UsageError, match=r"space\.json is no recorded space"):
+        load(tmp_path / "space.json")
+
+
+def test_a_pipe_is_refused_and_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(UsageError, match="pipe is no file"):
+        load(tmp_path / "pipe")
+
+
+@pytest.mark.parametrize(
+    "place, value",
+    [
+        (("kernel",), [1]), (("device",), "\x1b[31m"), (("parameters",), []), (("parameters", 0, "values", 0), None),
+        (("parameters", 0, "values", 0), 10**400), (("wanted",), []), (("wanted", 0), None), (("configs", 0, "config"), {"other": 1}),
+        (("configs", 0, "config"), "x"), (("workload", "tensors"), []), (("workload", "unusual"), [[]]),
+    ],
+)  # fmt: skip
+def test_a_part_that_no_search_could_take_is_refused_by_name(place: tuple[Any, ...], value: object, tmp_path: Path) -> None:
+    save(recorded(), tmp_path / "space.json")
+    content = json.loads((tmp_path / "space.json").read_text())
+    part = content
+    for step in place[:-1]:
+        part = part[step]
+    part[place[-1]] = value
+    (tmp_path / "space.json").write_text(json.dumps(content))
     with pytest.raises(UsageError, match=r"space\.json is no recorded space"):
         load(tmp_path / "space.json")
 
