@@ -156,6 +156,7 @@ def _few_gates() -> Iterator[tuple[str, tuple[Any, ...]]]:
     yield "two rows", (torch.randn(2, 200).bfloat16(), w)
     yield "16 rows", (torch.randn(16, 200).bfloat16(), w)
     yield "rows of both factors apart", (torch.randn(9, 264).half()[:, :72], w.half()[:, :72])
+    yield "leading dimensions without one stride", (torch.randn(2, 5, 72).half()[:, :2], w.half()[:, :72])
 
 
 SPECIAL = {

@@ -19,7 +19,9 @@ from kernelyard.registry.spec import Config, Workload
 
 
 def some_configs(kernel: Kernel, workload: Workload) -> Iterator[Config]:
-    """Of short tiles, so that there are steps, the last of them not whole."""
+    """Of short tiles, so that there are steps, the last of them not whole; none where the kernel does not serve."""
+    if not agreement.accepts(kernel, workload):
+        return
     for copy in ("plain", "evict_first", "descriptor"):
         for weights in (16, 32, 64, 128):
             config = {**kernel.space.default_for(workload), "block_k": 64, "num_warps": 4, "weights": weights, "copy": copy}
