@@ -141,9 +141,28 @@ def _attention() -> Iterator[tuple[str, tuple[Any, ...]]]:
         yield f"keys 2**25 elements apart, causal {causal}", (torch.randn(1, 2, 9, 64).bfloat16(), k, v, None, causal, True)
 
 
+def _few_rows() -> Iterator[tuple[str, tuple[Any, ...]]]:
+    """Of a linear layer, as decoding has them. Weights are of size 1 / sqrt(k)."""
+    w = (torch.randn(130, 200) * 200**-0.5).bfloat16()
+    yield "two rows", (torch.randn(2, 200).bfloat16(), w.mT, None, None, 1.0, "none", "ieee")
+    added = (torch.randn(130).bfloat16(), torch.randn(130, 16).bfloat16().mT)
+    yield "16 rows and all that may follow", (torch.randn(16, 200).bfloat16(), w.mT, *added, 0.75, "gelu_tanh", "ieee")
+    apart = (torch.randn(9, 264).half()[:, :72], w.half()[:, :72].mT)
+    yield "rows of both factors apart", (*apart, None, None, 1.0, "silu", "ieee")
+
+
+def _few_gates() -> Iterator[tuple[str, tuple[Any, ...]]]:
+    w = (torch.randn(130, 200) * 200**-0.5).bfloat16()
+    yield "two rows", (torch.randn(2, 200).bfloat16(), w)
+    yield "16 rows", (torch.randn(16, 200).bfloat16(), w)
+    yield "rows of both factors apart", (torch.randn(9, 264).half()[:, :72], w.half()[:, :72])
+    yield "leading dimensions without one stride", (torch.randn(2, 5, 72).half()[:, :2], w.half()[:, :72])
+
+
 SPECIAL = {
     "vector_add": _sums, "softmax": _softmaxes, "rmsnorm": _norms, "rmsnorm_backward": _norm_gradients,
     "attention": _attention, "add_rmsnorm": _added_norms, "add_rmsnorm_backward": _added_gradients,
+    "matmul": _few_rows, "linear_swiglu": _few_gates,
 }  # fmt: skip
 
 

@@ -27,6 +27,7 @@ KERNELS = tuple(kernel for kernel in ON_GPU if kernel.backend == "triton")
 SPARSE = {
     "attention/triton.twoloop": 6, "attention_decode/triton.split": 5, "matmul/triton.split": 4, "matmul/triton.padded": 1,
     "matmul/triton.gemv": 2, "matmul/triton.persistent": 1, "matmul/triton.repacked": 1,
+    "matmul/triton.skinny": 1,
 }  # fmt: skip
 """Every so many points of the smoke matrix: the interpreter takes a second for many of them. Of others every third."""
 

@@ -2,8 +2,17 @@
 
 from __future__ import annotations
 
-from kernelyard.plugins.triton_jit import attention_decode_views, attentions, norms, pointwise, products, products_described
+from kernelyard.plugins.triton_jit import (
+    attention_decode_views,
+    attentions,
+    norms,
+    pointwise,
+    products,
+    products_described,
+    products_skinny,
+)
 
 KERNELS = (
-    *norms.KERNELS, *pointwise.KERNELS, *products.KERNELS, *products_described.KERNELS, *attentions.KERNELS, *attention_decode_views.KERNELS
+    *norms.KERNELS, *pointwise.KERNELS, *products.KERNELS, *products_described.KERNELS, *products_skinny.KERNELS, *attentions.KERNELS,
+    *attention_decode_views.KERNELS,
 )  # fmt: skip

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from kernelyard.plugins.triton_jit.launch import starts_aligned
 from kernelyard.plugins.triton_jit.norms import OVERLAP
-from kernelyard.plugins.triton_jit.rows import DTYPES
+from kernelyard.plugins.triton_jit.rows import DTYPES, two_dimensions
 from kernelyard.registry.kernel import Kernel, Support
 from kernelyard.registry.space import ConfigSpace, Constraint, Parameter
 from kernelyard.registry.spec import DTYPE_BYTES, YES, Answer, Config, Determinism, TensorSpec, Workload, no
@@ -177,7 +177,7 @@ FEW = Support(
     ("cuda",), DTYPES, most={"m": MOST_ROWS_ALONE}, unit_last_stride=False,
     predicates=(two_or_three_dimensions, linear_weight, plain_products),
 )  # fmt: skip
-ROWS = Support(("cuda",), DTYPES, most={"rows": MOST_ROWS_ALONE}, predicates=())
+ROWS = Support(("cuda",), DTYPES, most={"rows": MOST_ROWS_ALONE}, predicates=(two_dimensions,))
 
 
 def _kernel(op: str, name: str, summary: str, entry: str, **rest: object) -> Kernel:
