@@ -21,13 +21,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from kernelyard.cli.output import show_and_save
 from kernelyard.errors import KernelyardError, Unsupported
 from kernelyard.registry import registry
 from kernelyard.registry.dispatch import as_pinned
 from kernelyard.registry.machine import check_device, identity
 from kernelyard.registry.matrix import Point
 from kernelyard.registry.spec import Workload
-from kernelyard.store.results import save_of_script
 from kernelyard.verify.isolation import Worker
 
 LENGTHS = tuple(1 << power for power in range(10, 17))
@@ -55,11 +55,7 @@ def main() -> int:
     except KernelyardError as error:
         print(error, file=sys.stderr)
         return 2
-    text = table(rows)
-    print(text)
-    if asked.save:
-        saved = save_of_script(asked.save, rows, device=identity(device), text=text, about=__doc__)
-        print(f"saved {saved}", file=sys.stderr)
+    show_and_save(asked.save, rows, device=identity(device), text=table(rows), about=__doc__)
     return 0
 
 

@@ -30,11 +30,10 @@ os.environ["KERNELYARD_EXTRA_PLUGINS"] = "beside.declared:plugin"  # for the reg
 from beside.declared import KERNELS  # noqa: E402
 from beside.found import Found, space_of  # noqa: E402
 
-from kernelyard.cli.output import config_text, say  # noqa: E402
+from kernelyard.cli.output import config_text, say, show_and_save  # noqa: E402
 from kernelyard.errors import KernelyardError  # noqa: E402
 from kernelyard.registry.machine import check_device, identity  # noqa: E402
 from kernelyard.registry.spec import Config, Status  # noqa: E402
-from kernelyard.store.results import save_of_script  # noqa: E402
 from kernelyard.tuner.bench import Bench, Item, Result  # noqa: E402
 from kernelyard.tuner.limits import Limits  # noqa: E402
 from kernelyard.verify.isolation import Worker  # noqa: E402
@@ -95,10 +94,7 @@ def main() -> int:
     except KernelyardError as error:
         print(error, file=sys.stderr)
         return 2
-    text = report(rows)
-    print(text)
-    if asked.save:
-        print(f"saved {save_of_script(asked.save, rows, device=identity(device), text=text, about=__doc__)}", file=sys.stderr)
+    show_and_save(asked.save, rows, device=identity(device), text=report(rows), about=__doc__)
     return 0 if all(one["reason"] == "" for one in rows) else 1
 
 

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from kernelyard.cli.bench_rows import item_of
+from kernelyard.cli.output import show_and_save
 from kernelyard.contracts.attention_decode_inputs import full
 from kernelyard.errors import KernelyardError
 from kernelyard.registry import registry
@@ -25,7 +26,6 @@ from kernelyard.registry.machine import check_device, identity
 from kernelyard.registry.matrix import Point
 from kernelyard.registry.op import Op
 from kernelyard.registry.spec import Status, Workload
-from kernelyard.store.results import save_of_script
 from kernelyard.tuner.bench import Bench, Item, Result
 from kernelyard.tuner.limits import Limits
 from kernelyard.verify.isolation import Worker
@@ -47,10 +47,7 @@ def main() -> int:
     except KernelyardError as error:
         print(error, file=sys.stderr)
         return 2
-    text = table(rows)
-    print(text)
-    if asked.save:
-        print(f"saved {save_of_script(asked.save, rows, device=identity('cuda'), text=text, about=__doc__)}", file=sys.stderr)
+    show_and_save(asked.save, rows, device=identity("cuda"), text=table(rows), about=__doc__)
     return 0
 
 

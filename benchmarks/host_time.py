@@ -17,6 +17,7 @@ from typing import Any
 import torch
 
 import kernelyard
+from kernelyard.cli.output import show_and_save
 from kernelyard.errors import KernelyardError
 from kernelyard.measure import clocks, device
 from kernelyard.measure.arguments import rotation
@@ -27,7 +28,6 @@ from kernelyard.registry.backend import Executable
 from kernelyard.registry.dispatch import as_pinned
 from kernelyard.registry.machine import check_device, identity
 from kernelyard.registry.matrix import Point
-from kernelyard.store.results import save_of_script
 
 POINT = Point((1, 4096), "bfloat16")
 PLAN = Plan(batches=5, most_batches=10, budget_s=1.0, warm_up_s=0.3)
@@ -46,11 +46,7 @@ def main() -> int:
     except KernelyardError as error:
         print(error, file=sys.stderr)
         return 2
-    text = table(rows)
-    print(text)
-    if asked.save:
-        saved = save_of_script(asked.save, rows, device=identity(where), text=text, about=__doc__)
-        print(f"saved {saved}", file=sys.stderr)
+    show_and_save(asked.save, rows, device=identity(where), text=table(rows), about=__doc__)
     return 0
 
 

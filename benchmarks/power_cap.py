@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 
+from kernelyard.cli.output import show_and_save
 from kernelyard.errors import KernelyardError
 from kernelyard.measure import device
 from kernelyard.measure.arguments import rotation
@@ -24,7 +25,6 @@ from kernelyard.measure.cuda import graph_time
 from kernelyard.registry import registry
 from kernelyard.registry.machine import check_device, identity
 from kernelyard.registry.matrix import Point
-from kernelyard.store.results import save_of_script
 
 POINTS = {
     "attention": Point((2, 32, 8, 4096, 4096, 128), "bfloat16", statics=(("causal", True),)),
@@ -47,11 +47,7 @@ def main() -> int:
     except KernelyardError as error:
         print(error, file=sys.stderr)
         return 2
-    text = table(rows)
-    print(text)
-    if asked.save:
-        saved = save_of_script(asked.save, rows, device=where, text=text, about=__doc__)
-        print(f"saved {saved}", file=sys.stderr)
+    show_and_save(asked.save, rows, device=where, text=table(rows), about=__doc__)
     return 0
 
 

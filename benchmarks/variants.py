@@ -13,7 +13,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from kernelyard.cli.output import say
+from kernelyard.cli.output import say, show_and_save
 from kernelyard.errors import KernelyardError
 from kernelyard.registry import registry
 from kernelyard.registry.kernel import Kernel
@@ -21,7 +21,6 @@ from kernelyard.registry.machine import check_device, identity
 from kernelyard.registry.matrix import Point
 from kernelyard.registry.op import Op
 from kernelyard.registry.spec import Config, Status, Workload
-from kernelyard.store.results import save_of_script
 from kernelyard.tuner import ahead
 from kernelyard.tuner.bench import Bench, Item, Result
 from kernelyard.tuner.limits import Limits
@@ -46,11 +45,7 @@ def main() -> int:
     except KernelyardError as error:
         print(error, file=sys.stderr)
         return 2
-    text = table(rows)
-    print(text)
-    if asked.save:
-        saved = save_of_script(asked.save, rows, device=identity(device), text=text, about=__doc__)
-        print(f"saved {saved}", file=sys.stderr)
+    show_and_save(asked.save, rows, device=identity(device), text=table(rows), about=__doc__)
     return 0
 
 

@@ -19,13 +19,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from kernelyard.cli.output import show_and_save
 from kernelyard.cli.workloads import matrices
 from kernelyard.errors import KernelyardError, MeasurementFailed
 from kernelyard.measure.stats import Interval, ratio_interval
 from kernelyard.registry import registry
 from kernelyard.registry.machine import check_device, identity
 from kernelyard.registry.spec import Workload
-from kernelyard.store.results import save_of_script
 from kernelyard.tuner.bench import Bench, Item, Result
 from kernelyard.tuner.limits import Limits
 from kernelyard.verify.isolation import Worker
@@ -57,11 +57,8 @@ def main() -> int:
     except KernelyardError as error:
         print(error, file=sys.stderr)
         return 2
-    text, share = table(rows), sum(row["agrees"] for row in rows) / len(rows)
-    print(text)
-    if asked.save:
-        print(f"saved {save_of_script(asked.save, rows, device=identity(device), text=text, about=__doc__)}", file=sys.stderr)
-    return 0 if share >= LEAST_SHARE else 1
+    show_and_save(asked.save, rows, device=identity(device), text=table(rows), about=__doc__)
+    return 0 if sum(row["agrees"] for row in rows) / len(rows) >= LEAST_SHARE else 1
 
 
 def tuned(op: str, options: Sequence[str]) -> Chosen:

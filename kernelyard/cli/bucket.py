@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -65,9 +66,10 @@ def find_rule(asked: Asked, report: TuneReport, percent: float, told: Say, *, he
     if found is not None and ("held_out" in found.evidence or not unseen):
         return found
     from kernelyard.tuner import held_out as losses
+    from kernelyard.tuner.answers import new_run_id
     from kernelyard.tuner.session import opened
 
-    with opened(asked) as session:
+    with opened(replace(asked, run_id=new_run_id())) as session:  # beside the run that made the choices
         made = found or buckets.make(session, report, percent, told)
         return losses.held_out(session, made, unseen, told) if unseen and made.kept else made
 

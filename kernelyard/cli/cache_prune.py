@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from kernelyard.cli import cache_state
+from kernelyard.cli.cache_rules import name_of
 from kernelyard.cli.output import config_text, emit, json_option
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ NOUNS = {
     "runs": "runs without a result",
     "searches": "searches",
 }
+HOLDS = "it holds, and --serving asks for it"
 
 
 @dataclass(frozen=True)
@@ -57,42 +59,42 @@ def prune(op: str | None, days: float, other_devices: bool, serving: bool, dry_r
     known = {one.op for one in entries} | {one.op for one in all_rules} | set(registry.current().ops)
     if op is not None and op not in known:
         raise UnknownName("op", op, known)
-    gone = [entry for entry in entries if op in (None, entry.op) and _goes(entry, wanted)]
-    ruled = [one for one in all_rules if op in (None, one.op) and _rule_goes(one, wanted)]
-    asked = pruning.Asked(gone, ruled, days, op)
+    judged = [(entry, cache_state.stale(entry)) for entry in entries if op in (None, entry.op)]
+    gone = [(entry, why) for entry, why in judged if _goes(entry, why, wanted)]
+    judged_rules = [(one, cache_state.rule_stale(one)) for one in all_rules if op in (None, one.op)]
+    ruled = [(one, why) for one, why in judged_rules if _rule_goes(why, wanted)]
+    asked = pruning.Asked([entry for entry, _ in gone], [one for one, _ in ruled], days, op)
     counts = pruning.counts(asked)
-    searches = _searches(entries, wanted)
+    searches = _searches([entry for entry, _ in judged if entry not in asked.gone], wanted)
     busy: list[str] = []
     if not dry_run:
         counts = pruning.remove(asked) if any(counts.values()) else counts
         busy = _remove(searches)
     counts = {**counts, "searches": len(searches) - len(busy)}
     if as_json:
-        emit({"dry_run": dry_run, **counts, "busy": busy, "stale": [_told(entry) for entry in gone],
-              "stale_rules": [_rule_told(one) for one in ruled]})  # fmt: skip
+        emit({"dry_run": dry_run, **counts, "busy": busy, "stale": [_told(*one) for one in gone],
+              "stale_rules": [_rule_told(*one) for one in ruled]})  # fmt: skip
     else:
         _print(counts, gone, ruled, busy, dry_run)
     return 0
 
 
-def _goes(entry: Entry, wanted: Wanted) -> bool:
-    why = cache_state.stale(entry)
+def _goes(entry: Entry, why: str, wanted: Wanted) -> bool:
     if entry.choice is not None and entry.device_key not in cache_state.here():
         return wanted.other_devices
     return bool(why) or wanted.serving
 
 
-def _rule_goes(entry: RuleEntry, wanted: Wanted) -> bool:
+def _rule_goes(why: str, wanted: Wanted) -> bool:
     """As a choice. One of an op that is not installed goes, wherever it was made: nothing can be told of it any more."""
-    why = cache_state.rule_stale(entry)
     return wanted.other_devices if why == cache_state.ELSEWHERE else bool(why) or wanted.serving
 
 
-def _searches(entries: list[Entry], wanted: Wanted) -> list[Study]:
+def _searches(staying: list[Entry], wanted: Wanted) -> list[Study]:
     """The searches to take: none of a workload whose choice stays because it holds."""
     from kernelyard.store.trials import studies
 
-    kept = {(entry.op, entry.workload_key, entry.device_key) for entry in entries if entry.choice and not _goes(entry, wanted)}
+    kept = {(entry.op, entry.workload_key, entry.device_key) for entry in staying if entry.choice}
     return [one for one in studies() if wanted.op in (None, one.key["op"]) and _taken(one, kept, wanted)]
 
 
@@ -149,22 +151,22 @@ def _remove(searches: list[Study]) -> list[str]:
     return busy
 
 
-def _told(entry: Entry) -> dict[str, str]:
-    return {"op": entry.op, "workload": entry.workload, "device_key": entry.device_key, "why": cache_state.stale(entry)}
+def _told(entry: Entry, why: str) -> dict[str, str]:
+    return {"op": entry.op, "workload": entry.workload, "device_key": entry.device_key, "why": why}
 
 
-def _rule_told(entry: RuleEntry) -> dict[str, str]:
-    return {"op": entry.op, "device_key": entry.device_key, "why": cache_state.rule_stale(entry)}
+def _rule_told(entry: RuleEntry, why: str) -> dict[str, str]:
+    return {"op": entry.op, "device_key": entry.device_key, "why": why}
 
 
-def _print(counts: dict[str, int], gone: list[Entry], ruled: list[RuleEntry], busy: list[str], dry_run: bool) -> None:
-    for entry in gone:
+def _print(
+    counts: dict[str, int], gone: list[tuple[Entry, str]], ruled: list[tuple[RuleEntry, str]], busy: list[str], dry_run: bool
+) -> None:
+    for entry, why in gone:
         kernel = f"{entry.choice.kernel} ({config_text(entry.choice.config)})" if entry.choice else "?"
-        why = cache_state.stale(entry) or "it holds, and --serving asks for it"
-        print(f"  {entry.op} {entry.workload} on {entry.device_key}: {kernel}, {why}")
-    for one in ruled:
-        why = cache_state.rule_stale(one) or "it holds, and --serving asks for it"
-        print(f"  {one.op} {one.rule.name if one.rule else 'rule of a bucket'} on {one.device_key}: {why}")
+        print(f"  {entry.op} {entry.workload} on {entry.device_key}: {kernel}, {why or HOLDS}")
+    for one, why in ruled:
+        print(f"  {one.op} {name_of(one.rule)} on {one.device_key}: {why or HOLDS}")
     told = ", ".join(f"{count} {NOUNS[name]}" for name, count in counts.items() if count) or "nothing"
     print(f"{'Would take' if dry_run else 'Taken'}: {told}.")
     for name in busy:

@@ -22,7 +22,7 @@ def lines(op: str | None) -> list[dict[str, Any]]:
 
     return [
         {
-            "op": entry.op, "name": _name(entry.rule), "device_key": entry.device_key, "mode": entry.mode,
+            "op": entry.op, "name": name_of(entry.rule), "device_key": entry.device_key, "mode": entry.mode,
             "created_at": entry.created_at, "stale": rule_stale(entry),
             "percent": entry.rule.percent if entry.rule else None, "matrix": entry.rule.matrix_name if entry.rule else "",
             "run_id": entry.rule.run_id if entry.rule else "",
@@ -43,7 +43,8 @@ def row(rule: Mapping[str, Any]) -> tuple[str, ...]:
     return rule["op"], rule["name"], rule["device_key"], kernels, f"{count} pair{'s' * (count != 1)}", rule["stale"] or "valid"
 
 
-def _name(rule: Rule | None) -> str:
+def name_of(rule: Rule | None) -> str:
+    """How people are told of a rule, one that can't be read too."""
     return rule.name if rule else "rule of a bucket"
 
 
@@ -67,12 +68,9 @@ def _rows(evidence: Mapping[str, Any], of: str) -> list[Mapping[str, Any]]:
     return [row for row in found if isinstance(row, Mapping)] if isinstance(found, list) else []
 
 
-def of_workload(workload: Workload, selection: Selection) -> list[dict[str, Any]]:
+def of_workload(rules: Sequence[RuleEntry], workload: Workload, selection: Selection) -> list[dict[str, Any]]:
     """Of each rule of a workload's op, whether it serves it, and why not."""
-    from kernelyard.store import rules
-
-    found = rules.listed(workload.op)
-    return [{"name": _name(one.rule), "device_key": one.device_key, **_use(one, workload, selection)} for one in found]
+    return [{"name": name_of(one.rule), "device_key": one.device_key, **_use(one, workload, selection)} for one in rules]
 
 
 def _use(entry: RuleEntry, workload: Workload, selection: Selection) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from kernelyard.registry.dispatch import Selection
     from kernelyard.registry.spec import Workload
     from kernelyard.store.records import Entry
+    from kernelyard.store.rules import RuleEntry
 
 
 @click.command(epilog="Example: kernelyard cache why rmsnorm --shape 16x4096 --dtype bf16 --kernel triton.row")
@@ -34,12 +36,15 @@ def why(
     from kernelyard.cli.workloads import matrices
     from kernelyard.registry import registry
     from kernelyard.registry.machine import check_device
+    from kernelyard.store import rules
+    from kernelyard.store.choices import listed
 
     device, everything = check_device(device), registry.current()
     if kernel is not None:
         everything.kernel(op, kernel)
     points = matrices(everything, [op], device=device, matrix=matrix, shapes=shapes, dtype=dtype, default="performance")[0].points
-    rows = [_row(everything.op(op).workload(point, device), kernel) for point in points]
+    entries, stored_rules = listed(op), rules.listed(op)
+    rows = [_row(everything.op(op).workload(point, device), kernel, entries, stored_rules) for point in points]
     if as_json:
         emit({"op": op, "device": device, "workloads": rows})
     else:
@@ -47,13 +52,12 @@ def why(
     return 0 if all(row["chosen"] for row in rows) else 1
 
 
-def _row(workload: Workload, kernel: str | None) -> dict[str, Any]:
+def _row(workload: Workload, kernel: str | None, entries: Sequence[Entry], rules: Sequence[RuleEntry]) -> dict[str, Any]:
     from kernelyard.registry.dispatch import select
     from kernelyard.registry.registry import current
-    from kernelyard.store.choices import listed
 
     selection = select(current().op(workload.op), workload)
-    found = [entry for entry in listed(workload.op) if _same_work(entry.workload_key, workload.key())]
+    found = [entry for entry in entries if _same_work(entry.workload_key, workload.key())]
     told = [_told(entry, selection) for entry in found]
     row = {
         "workload": workload.label(),
@@ -61,7 +65,7 @@ def _row(workload: Workload, kernel: str | None) -> dict[str, Any]:
         "serves": {"kernel": selection.kernel.name, "config": dict(selection.config), "reason": selection.reason},
         "chosen": any(one["serves"] for one in told),
         "choices": told,
-        "rules": cache_rules.of_workload(workload, selection),
+        "rules": cache_rules.of_workload(rules, workload, selection),
     }
     return row if kernel is None else {**row, "kernel": kernel, "kernel_reason": _of_kernel(kernel, selection, found, workload)}
 

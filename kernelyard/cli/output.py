@@ -6,12 +6,15 @@ import json
 import math
 import shlex
 import sys
-from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from kernelyard.errors import masked
+
+if TYPE_CHECKING:
+    from kernelyard.registry.spec import DeviceIdentity
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -52,6 +55,15 @@ def shape_option(example: str) -> Callable[[F], F]:
 def say(text: str) -> None:
     """One line on stderr."""
     print(text, file=sys.stderr, flush=True)
+
+
+def show_and_save(name: str | None, rows: Sequence[Mapping[str, Any]], *, device: DeviceIdentity, text: str, about: str | None) -> None:
+    """How a script ends: what it found for people, and under a name the experiment."""
+    from kernelyard.store.results import save_of_script
+
+    print(text)
+    if name:
+        say(f"saved {save_of_script(name, rows, device=device, text=text, about=about)}")
 
 
 def command_line() -> str:

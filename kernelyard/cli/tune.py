@@ -84,7 +84,7 @@ def tune(
     from kernelyard.tuner.answers import Asked
     from kernelyard.tuner.ending import Ending
     from kernelyard.tuner.limits import Limits
-    from kernelyard.tuner.tune import tune as run
+    from kernelyard.tuner.tune import tuned
 
     with told(as_json=as_json), twice():
         samplers.check(sampler)
@@ -104,15 +104,13 @@ def tune(
             watching.note(f"most first, by {by}: {', '.join(frozen.op for frozen, _ in in_order)}")
         runs = Runs(watching, as_json=as_json, several=len(in_order) > 1 or elsewhere is not None, save=save)
         for frozen, workloads in in_order:
-            op = everything.op(frozen.op)
-            asked = Asked(op, everything, identity(device if elsewhere is None else "cpu"), kernels or None, trials, force, storage, frozen,
-                          command_line(), Limits(), sampler, Ending(minutes, patience))  # fmt: skip
+            asked = Asked(everything.op(frozen.op), everything, identity(device if elsewhere is None else "cpu"), kernels or None, trials,
+                          force, storage, frozen, command_line(), Limits(), sampler, Ending(minutes, patience))  # fmt: skip
             with runs.one():
                 if elsewhere is not None:
                     tune_there(asked, workloads, elsewhere, watching, runs)
                 else:
-                    report = run(op, workloads, device, kernels=asked.kernels, trials=trials, force=force, storage=storage, matrix=frozen,
-                                 progress=watching, command=asked.command, sampler=sampler, minutes=minutes, patience=patience)  # fmt: skip
+                    report = tuned(asked, workloads, watching)
                     runs.add(report)
                     if bucket is not None:
                         runs.add_bucket(find_rule(asked, report, bucket, watching.note, held_out=held_out))

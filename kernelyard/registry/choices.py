@@ -5,23 +5,23 @@ The registry knows no store. `connect` names the function that looks one up; `ke
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kernelyard.registry.answer import YES, Answer, no
-from kernelyard.registry.lazy import load
+from kernelyard.registry.source import Source
 
 if TYPE_CHECKING:  # `import kernelyard` imports this module, and must cost nothing
     from kernelyard.registry.op import Op
     from kernelyard.registry.registry import Registry
     from kernelyard.registry.spec import Choice, DeviceIdentity, Workload
 
-Source = Callable[[str, str, str, str], "Choice | None"]
+Find = Callable[[str, str, str, str], "Choice | None"]
 """(op, workload key, device key, mode) -> Choice or None; never raises for an entry it can't read."""
 
-_source: Source | str | None = None
+_source: Source[Find] = Source()
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,37 +40,28 @@ class Change:
         return self.text
 
 
-def connect(source: Source | str | None) -> None:
+def connect(source: Find | str | None) -> None:
     """Where choices come from: a function, or 'module:function' imported at the first lookup, or nowhere."""
-    global _source
-    _source = source
+    _source.connect(source)
 
 
 def connected() -> bool:
     """Whether there is anywhere to look: where not, nothing can be tuned, and nothing is missed."""
-    return _source is not None
+    return _source.connected
 
 
-@contextmanager
-def none() -> Iterator[None]:
+def none() -> AbstractContextManager[None]:
     """No stored choice is found meanwhile: what is held out is met as by someone who never tuned."""
-    global _source
-    before, _source = _source, None
-    try:
-        yield
-    finally:
-        _source = before
+    return _source.none()
 
 
 def find(workload: Workload, mode: str = "device") -> Choice | None:
     """The choice stored for this workload on this kind of device, valid or not."""
-    global _source
-    if _source is None:
+    source = _source.function()
+    if source is None:
         return None
     from kernelyard.registry.machine import identity
 
-    source: Source = load(_source) if isinstance(_source, str) else _source
-    _source = source
     return source(workload.op, workload.key(), identity(workload.device).key(), mode)
 
 

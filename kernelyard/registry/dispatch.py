@@ -101,8 +101,7 @@ def _candidates(op: Op, workload: Workload, table: Registry, pins: Pins, rejecte
     yield from _ruled(op, workload, table, pins, rejected, Missed.STALE if unused else None)
     for kernel in _by_priority(op, workload, table):
         answer, config = _fit(table, kernel, workload, pins)
-        if answer and (failure := _failed.get(_build_key(workload, kernel, config))):
-            answer = no(f"does not build: {failure}")
+        answer = answer and _builds(workload, kernel, config)
         if not answer:
             rejected.append(Rejected(kernel.name, answer.reason))
             continue
@@ -128,9 +127,8 @@ def _chosen(op: Op, workload: Workload, table: Registry, pins: Pins, rejected: l
     answer = _serves(chosen, op, workload, table, pins)
     if answer:
         kernel = table.kernel(op.name, chosen.kernel)
-        if failure := _failed.get(_build_key(workload, kernel, chosen.config)):
-            answer = no(f"does not build: {failure}")
-        else:
+        answer = _builds(workload, kernel, chosen.config)
+        if answer:
             reason = f"stored choice{f' of run {chosen.run_id}' if chosen.run_id else ''}{f': {chosen.reason}' if chosen.reason else ''}"
             yield Selection(op.name, workload, kernel, chosen.config, reason, tuple(rejected))
             return
@@ -151,8 +149,7 @@ def _ruled(
     for step in rule.steps(workload):
         kernel, config = table.kernel(op.name, step.pair.kernel), step.pair.config
         answer, _ = _fit(table, kernel, workload, pins, config, tried_here=False)
-        if answer and (failure := _failed.get(_build_key(workload, kernel, config))):
-            answer = no(f"does not build: {failure}")
+        answer = answer and _builds(workload, kernel, config)
         if answer:
             yield Selection(op.name, workload, kernel, config, step.reason, tuple(rejected), missed, by_rule=True)
         else:
@@ -222,6 +219,12 @@ def _deterministic(table: Registry, kernel: Kernel, workload: Workload, *, tuned
     if tuned and kernel.determinism is not Determinism.NONE:
         return YES
     return proofs.shown(table.op(kernel.op), kernel, workload.device, table)
+
+
+def _builds(workload: Workload, kernel: Kernel, config: Config) -> Answer:
+    """Whether its build was not seen to fail in this process."""
+    failure = _failed.get(_build_key(workload, kernel, config))
+    return no(f"does not build: {failure}") if failure else YES
 
 
 def _build_key(workload: Workload, kernel: Kernel, config: Config) -> tuple[str, str, str]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from kernelyard.registry.answer import YES, Answer, no
 from kernelyard.registry.choices import versions_hold
-from kernelyard.registry.lazy import load
+from kernelyard.registry.source import Source
 
 if TYPE_CHECKING:  # `import kernelyard` imports this module, and must cost nothing
     from kernelyard.registry.kernel import Kernel
@@ -22,27 +22,24 @@ if TYPE_CHECKING:  # `import kernelyard` imports this module, and must cost noth
 MATRIX = "correctness"
 """The matrix that a proof is made on."""
 
-Source = Callable[[str, str, str], "Proof | None"]
+Find = Callable[[str, str, str], "Proof | None"]
 """(op, kernel, device key) -> Proof or None; never raises for an entry it can't read."""
 
-_source: Source | str | None = None
+_source: Source[Find] = Source()
 
 
-def connect(source: Source | str | None) -> None:
+def connect(source: Find | str | None) -> None:
     """Where proofs come from: a function, or 'module:function' imported at the first lookup, or nowhere."""
-    global _source
-    _source = source
+    _source.connect(source)
 
 
 def find(op: str, kernel: str, device: str) -> Proof | None:
     """The proof stored for a kernel on this kind of device, void or not."""
-    global _source
-    if _source is None:
+    source = _source.function()
+    if source is None:
         return None
     from kernelyard.registry.machine import identity
 
-    source: Source = load(_source) if isinstance(_source, str) else _source
-    _source = source
     return source(op, kernel, identity(device).key())
 
 

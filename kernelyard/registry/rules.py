@@ -5,13 +5,13 @@ Looked up once for each new signature, after the stored choice of the very workl
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
 from kernelyard.registry import choices
 from kernelyard.registry.answer import YES, Answer
-from kernelyard.registry.lazy import load
+from kernelyard.registry.source import Source
 
 if TYPE_CHECKING:  # `import kernelyard` imports this module, and must cost nothing
     from kernelyard.registry.op import Op
@@ -19,38 +19,29 @@ if TYPE_CHECKING:  # `import kernelyard` imports this module, and must cost noth
     from kernelyard.registry.rule import Rule
     from kernelyard.registry.spec import Workload
 
-Source = Callable[[str, str, str], "Rule | None"]
+Find = Callable[[str, str, str], "Rule | None"]
 """(op, device key, mode) -> Rule or None; never raises for one it can't read."""
 
-_source: Source | str | None = None
+_source: Source[Find] = Source()
 
 
-def connect(source: Source | str | None) -> None:
+def connect(source: Find | str | None) -> None:
     """Where rules come from: a function, or 'module:function' imported at the first lookup, or nowhere."""
-    global _source
-    _source = source
+    _source.connect(source)
 
 
-@contextmanager
-def none() -> Iterator[None]:
+def none() -> AbstractContextManager[None]:
     """No rule is found meanwhile: what serves then is what serves without one."""
-    global _source
-    before, _source = _source, None
-    try:
-        yield
-    finally:
-        _source = before
+    return _source.none()
 
 
 def find(workload: Workload, mode: str = "device") -> Rule | None:
     """The rule stored for this op on this kind of device, valid or not."""
-    global _source
-    if _source is None:
+    source = _source.function()
+    if source is None:
         return None
     from kernelyard.registry.machine import identity
 
-    source: Source = load(_source) if isinstance(_source, str) else _source
-    _source = source
     return source(workload.op, identity(workload.device).key(), mode)
 
 

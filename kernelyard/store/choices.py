@@ -52,8 +52,7 @@ def listed(op: str | None = None, path: Path | None = None) -> list[Entry]:
     if not path.is_file():
         return []
     with failures(path), closing(connect_read_only(path)) as connection:
-        tables = {name for (name,) in connection.execute("select name from sqlite_master where type = 'table'")}
-        if "choices" not in tables:  # empty, or another process is just creating it
+        if "choices" not in tables(connection):  # empty, or another process is just creating it
             return []
         refuse_newer(path, connection.execute(f"select coalesce(max(number), 0) from {TABLE}").fetchone()[0])
         return read(connection, "? is null or op = ?", (op, op))
@@ -77,6 +76,11 @@ def connect_read_only(path: Path) -> sqlite3.Connection:
         raise
     connection.text_factory = tolerant_text
     return connection
+
+
+def tables(connection: sqlite3.Connection) -> set[str]:
+    """The tables that a file has: none while another process is just creating it, fewer where an older version made it."""
+    return {name for (name,) in connection.execute("select name from sqlite_master where type = 'table'")}
 
 
 def read(connection: sqlite3.Connection, where: str, values: tuple[object, ...]) -> list[Entry]:

@@ -11,7 +11,7 @@ from typing import Any
 
 from kernelyard.errors import StoreFailed, UnknownName
 from kernelyard.registry.spec import Config, config_key, digest
-from kernelyard.store.choices import connect_read_only
+from kernelyard.store.choices import connect_read_only, tables
 from kernelyard.store.database import open_store
 from kernelyard.store.files import database_path
 from kernelyard.store.files import failures as store_failures
@@ -69,8 +69,7 @@ def _rows(path: Path, prefix: str) -> list[tuple[Any, ...]]:
         return []
     sql = f"select id, {', '.join(COLUMNS)} from failures where substr(id, 1, ?) = ? order by created_at desc limit 11"
     with store_failures(path), closing(connect_read_only(path)) as connection:
-        exists = connection.execute("select 1 from sqlite_master where type = 'table' and name = 'failures'").fetchone()
-        return connection.execute(sql, (len(prefix), prefix)).fetchall() if exists else []
+        return connection.execute(sql, (len(prefix), prefix)).fetchall() if "failures" in tables(connection) else []
 
 
 def _row(failure: Failure) -> dict[str, Any]:

@@ -59,10 +59,11 @@ def counts(asked: Asked, path: Path | None = None) -> dict[str, int]:
     if not path.is_file():
         return dict.fromkeys(CONDITIONS, 0)
     with failures(path), closing(choices.connect_read_only(path)) as connection:
-        if not connection.execute("select 1 from sqlite_master where type = 'table' and name = 'choices'").fetchone():
+        there = choices.tables(connection)
+        if "choices" not in there:
             return dict.fromkeys(CONDITIONS, 0)  # empty, or another process is just creating it
         # A store of before rules is looked at as it is. In memory beside the file: it may be read-only.
-        if not connection.execute("select 1 from sqlite_master where type = 'table' and name = 'rules'").fetchone():
+        if "rules" not in there:
             connection.execute("create temp table rules (id, run_id, op, device_key, mode, created_at)")
         values = _values(connection, asked)
         selects = {name: f"select count(*) from {name} where {rule}" for name, rule in CONDITIONS.items()}

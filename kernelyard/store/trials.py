@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from kernelyard.registry.spec import DeclarationError, Status, Timing
-from kernelyard.store.choices import connect_read_only
+from kernelyard.store.choices import connect_read_only, tables
 from kernelyard.store.files import database_path, failures
 from kernelyard.store.records import mapping
 
@@ -46,8 +46,7 @@ def listed(op: str | None = None, path: Path | None = None) -> tuple[list[Trial]
     if not path.is_file():
         return [], 0
     with failures(path), closing(connect_read_only(path)) as connection:
-        tables = {name for (name,) in connection.execute("select name from sqlite_master where type = 'table'")}
-        if not tables >= TABLES:
+        if not tables(connection) >= TABLES:
             return [], 0
         parameters = _parameters(connection)
         rows = connection.execute(SQL).fetchall()
@@ -111,6 +110,5 @@ def studies(path: Path | None = None) -> list[Study]:
     if not path.is_file():
         return []
     with failures(path), closing(connect_read_only(path)) as connection:
-        tables = {name for (name,) in connection.execute("select name from sqlite_master where type = 'table'")}
-        rows = connection.execute(STUDIES).fetchall() if tables >= TABLES else []
+        rows = connection.execute(STUDIES).fetchall() if tables(connection) >= TABLES else []
     return [Study(name, key, finished) for name, text, finished in rows if (key := _key(text))]

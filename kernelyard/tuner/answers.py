@@ -23,6 +23,11 @@ from kernelyard.tuner.plan import Plan, is_reference
 from kernelyard.tuner.report import WorkloadReport
 
 
+def new_run_id() -> str:
+    """When a run began, and what tells it from others of that second."""
+    return f"{datetime.now(UTC).strftime('%Y%m%d-%H%M%S')}-{token_hex(3)}"
+
+
 @dataclass(frozen=True)
 class Asked:
     """What one call of `tune` was asked, and where it runs."""
@@ -39,7 +44,7 @@ class Asked:
     limits: Limits
     sampler: str = samplers.DEFAULT
     ending: Ending = field(default_factory=Ending)
-    run_id: str = field(default_factory=lambda: f"{datetime.now(UTC).strftime('%Y%m%d-%H%M%S')}-{token_hex(3)}")
+    run_id: str = field(default_factory=new_run_id)
 
     @property
     def matrix_identity(self) -> tuple[str, str]:

@@ -21,7 +21,7 @@ from kernelyard.store import rules as stored
 from kernelyard.tuner import studies
 from kernelyard.tuner.answers import Asked
 from kernelyard.tuner.hands import Here
-from kernelyard.tuner.keeping import MODE
+from kernelyard.tuner.keeping import MODE, choice_of
 from kernelyard.tuner.pairs import Row, config_of, measured, pair_of, told, untuned
 from kernelyard.tuner.plan import plan
 from kernelyard.tuner.portfolio import Pair, Portfolio, portfolio, shortlist
@@ -140,10 +140,7 @@ def _table(rows: Sequence[Row]) -> dict[str, Mapping[Pair, float]]:
 
 
 def _choice(asked: Asked, pair: Pair, workload: Workload) -> Choice:
-    op, kernel = asked.op, asked.registry.kernel(asked.op.name, pair[0])
-    versions = dict(asked.registry.builder(kernel.backend).versions())
-    hashes = (op.contract_hash(), kernel.source_hash(), kernel.space.hash())
-    return Choice(op.name, workload.key(), asked.device.key(), MODE, kernel.name, config_of(pair), *hashes, versions, asked.run_id)
+    return choice_of(asked, asked.registry.kernel(asked.op.name, pair[0]), config_of(pair), workload)
 
 
 def _evidence(asked: Asked, row: Row, chosen: Portfolio) -> dict[str, Any]:

@@ -14,13 +14,12 @@ from kernelyard.errors import MeasurementFailed, Unsupported, UsageError
 from kernelyard.registry.machine import installed
 from kernelyard.registry.spec import DeviceIdentity, Workload
 from kernelyard.store.choices import listed
-from kernelyard.tuner import samplers
 from kernelyard.tuner.answers import Asked
 from kernelyard.tuner.fleet import Fleet
 from kernelyard.tuner.progress import Listener, Tracker
 from kernelyard.tuner.ray_device import RESOURCES, Greeting, RayDevice, sources
 from kernelyard.tuner.report import TuneReport, WorkloadReport
-from kernelyard.tuner.tune import reported, stopped
+from kernelyard.tuner.tune import check, reported, stopped
 
 OPTIONS = {"cpu": {"num_cpus": 1}, "cuda": {"num_cpus": 0, "num_gpus": 1}}
 """What an actor with one device of a type asks for."""
@@ -97,9 +96,7 @@ def tune(asked: Asked, workloads: Sequence[Workload], among: Devices, progress: 
 
     Raises Stopped on Ctrl-C, as `tune.tune` does, with the report of the model that was being tuned.
     """
-    samplers.check(asked.sampler)
-    for name in asked.kernels or ():
-        asked.registry.kernel(asked.op.name, name)
+    check(asked)
     with _actors(asked, among) as actors:
         for number, (model, mine) in enumerate(_models(asked, actors), 1):
             yield _tuned(replace(asked, device=model, run_id=f"{asked.run_id}-{number}"), mine, workloads, progress)

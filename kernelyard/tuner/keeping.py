@@ -8,10 +8,12 @@ from typing import Any
 
 from kernelyard.errors import MeasurementFailed
 from kernelyard.registry import choices
-from kernelyard.registry.spec import Choice, Status, Workload
+from kernelyard.registry.kernel import Kernel
+from kernelyard.registry.spec import Choice, Config, Status, Timing, Workload
 from kernelyard.store.database import Store
 from kernelyard.store.records import Entry, Measurement
 from kernelyard.tuner.answers import Asked, answers, covers_more
+from kernelyard.tuner.bench import Item
 from kernelyard.tuner.evidence import evidence, searches
 from kernelyard.tuner.finals import Outcome
 from kernelyard.tuner.plan import Plan, plan
@@ -58,7 +60,7 @@ def decided(
     choice = _choice(asked, tuned, outcome, f"every config of every other kernel failed, the first so: {why}" if failed else "")
     remains = _stands(asked, standing) if interrupted else _narrower(asked, tuned, standing)
     storing = not failed and outcome.winner is not None and not remains
-    return Kept(tuned.workload, choice, proof, tuple(_measurements(asked, tuned, outcome)), storing, failed)
+    return Kept(tuned.workload, choice, proof, tuple(_measurements(asked, outcome)), storing, failed)
 
 
 def _choice(asked: Asked, tuned: Plan, outcome: Outcome, failure: str) -> Choice:
@@ -66,19 +68,25 @@ def _choice(asked: Asked, tuned: Plan, outcome: Outcome, failure: str) -> Choice
     if winner is None and not any(kernel.name == op.fallback for kernel in tuned.references):
         raise MeasurementFailed(f"{op.name} on {tuned.workload.label()}: {outcome.reason}.", do="Nothing was chosen.")
     kernel = asked.registry.kernel(op.name, winner.name if winner is not None else op.fallback)
+    config = winner.item.config if winner is not None else kernel.space.default_for(tuned.workload)
+    return choice_of(asked, kernel, config, tuned.workload, "; ".join(filter(None, (failure, outcome.reason, _noise(outcome)))))
+
+
+def choice_of(asked: Asked, kernel: Kernel, config: Config, workload: Workload, reason: str = "") -> Choice:
+    """A kernel and a config for a workload, tied to all that they were measured with."""
     return Choice(
-        op=op.name,
-        workload_key=tuned.workload.key(),
+        op=asked.op.name,
+        workload_key=workload.key(),
         device_key=asked.device.key(),
         mode=MODE,
         kernel=kernel.name,
-        config=dict(winner.item.config) if winner is not None else kernel.space.default_for(tuned.workload),
-        contract_hash=op.contract_hash(),
+        config=dict(config),
+        contract_hash=asked.op.contract_hash(),
         source_hash=kernel.source_hash(),
         space_hash=kernel.space.hash(),
         versions=dict(asked.registry.builder(kernel.backend).versions()),
         run_id=asked.run_id,
-        reason="; ".join(filter(None, (failure, outcome.reason, _noise(outcome)))),
+        reason=reason,
     )
 
 
@@ -102,25 +110,29 @@ def _narrower(asked: Asked, tuned: Plan, found: Entry | None) -> bool:
     return covers_more(found, tuned) and bool(answers(found, asked.op, everything, asked.registry, None))
 
 
-def _measurements(asked: Asked, tuned: Plan, outcome: Outcome) -> list[Measurement]:
-    op, workload = asked.op, tuned.workload
+def _measurements(asked: Asked, outcome: Outcome) -> list[Measurement]:
     return [
-        Measurement(
-            run_id=asked.run_id,
-            op=op.name,
-            workload_key=workload.key(),
-            workload=workload.label(),
-            kernel=finalist.name,
-            config=finalist.item.config,
-            device_key=asked.device.key(),
-            timing=times.timings[finalist.item.id],
-            stage="finals",
-            protocol=times.protocol,
-            matrix_hash=asked.matrix_identity[1],
-            source_hash=asked.registry.kernel(op.name, finalist.name).source_hash(),
-        )
+        measurement(asked, finalist.item, times.timings[finalist.item.id], "finals", times.protocol)
         for times in (outcome.device, outcome.call)
         if times is not None
         for finalist in outcome.finalists
         if finalist.item.id in times.timings and finalist.item.id not in times.impossible
     ]
+
+
+def measurement(asked: Asked, item: Item, timing: Timing, stage: str, protocol: str) -> Measurement:
+    """The time of one item, as it is stored."""
+    return Measurement(
+        run_id=asked.run_id,
+        op=asked.op.name,
+        workload_key=item.workload.key(),
+        workload=item.workload.label(),
+        kernel=item.kernel,
+        config=item.config,
+        device_key=asked.device.key(),
+        timing=timing,
+        stage=stage,
+        protocol=protocol,
+        matrix_hash=asked.matrix_identity[1],
+        source_hash=asked.registry.kernel(asked.op.name, item.kernel).source_hash(),
+    )

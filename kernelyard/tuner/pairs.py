@@ -14,12 +14,12 @@ from kernelyard.registry.dispatch import select
 from kernelyard.registry.op import Op
 from kernelyard.registry.registry import Registry
 from kernelyard.registry.spec import Config, Timing, Workload, config_key
-from kernelyard.store.records import Measurement
 from kernelyard.tuner.answers import Asked
 from kernelyard.tuner.bench import Item, Times
 from kernelyard.tuner.finals import Finalist, interleaved
 from kernelyard.tuner.hands import Here
-from kernelyard.tuner.plan import is_reference
+from kernelyard.tuner.keeping import measurement
+from kernelyard.tuner.plan import is_reference, serves
 from kernelyard.tuner.portfolio import Pair
 from kernelyard.tuner.session import Session
 
@@ -73,9 +73,8 @@ def runs(registry: Registry, op: Op, pair: Pair, workload: Workload) -> bool:
     """Whether the kernel supports the workload and the config keeps its constraints there."""
     kernel = registry.kernel(op.name, pair[0])
     try:
-        answer = registry.can_run(kernel, workload.device) and kernel.support.fits(workload)
-        return bool(answer and kernel.space.allows(config_of(pair), workload))
-    except Exception:  # a plugin's probe, predicate or constraint: the pair doesn't count on this workload
+        return bool(serves(registry, kernel, workload) and kernel.space.allows(config_of(pair), workload))
+    except Exception:  # a plugin's constraint: the pair doesn't count on this workload
         return False
 
 
@@ -96,7 +95,8 @@ def measured(session: Session[Here], workload: Workload, pairs: Iterable[Pair], 
         why = "; ".join(sorted({result.reason for result in results.values() if result.reason})) or "no pair can run"
         raise MeasurementFailed(f"{op.name} on {workload.label()}: no pair of the portfolio could be timed: {why}.")
     row = Row(workload, timings, _ratios(times, timings, entries), times.protocol)
-    session.store.save_measurements(_stored(asked, row, stage))
+    found = [measurement(asked, entries[pair].item, timing, stage, row.protocol) for pair, timing in timings.items()]
+    session.store.save_measurements(found)
     return row
 
 
@@ -119,15 +119,3 @@ def _ratios(times: Times, timings: Mapping[Pair, Timing], entries: Mapping[Pair,
         ratios[pair] = ratio.median if ratio is not None and pair != best else timings[pair].median_us / timings[best].median_us
     least = min(ratios.values())  # a pair that ties with the fastest may be below it when paired
     return {pair: ratio / least for pair, ratio in ratios.items()}
-
-
-def _stored(asked: Asked, row: Row, stage: str) -> list[Measurement]:
-    matrix_hash = asked.matrix_identity[1]
-    return [
-        Measurement(
-            run_id=asked.run_id, op=asked.op.name, workload_key=row.workload.key(), workload=row.workload.label(), kernel=pair[0],
-            config=config_of(pair), device_key=asked.device.key(), timing=timing, stage=stage, protocol=row.protocol,
-            matrix_hash=matrix_hash, source_hash=asked.registry.kernel(asked.op.name, pair[0]).source_hash(),
-        )
-        for pair, timing in row.timings.items()
-    ]  # fmt: skip

@@ -83,7 +83,7 @@ def plan(
         reference = is_reference(kernel, op)
         if names is not None and kernel.name not in names and not reference:
             continue
-        answer = _serves(registry, kernel, workload)
+        answer = serves(registry, kernel, workload)
         if answer.timed:
             unchoosable.add(kernel.name)
             references.append(kernel)
@@ -105,7 +105,8 @@ def plan(
     return Plan(workload, tuple(searches), tuple(references), frozenset(unchoosable), skipped)
 
 
-def _serves(registry: Registry, kernel: Kernel, workload: Workload) -> Answer:
+def serves(registry: Registry, kernel: Kernel, workload: Workload) -> Answer:
+    """Whether a kernel can run here and supports a workload."""
     try:
         return registry.can_run(kernel, workload.device) and kernel.support.fits(workload)
     except Exception as error:  # a plugin's probe or predicate

@@ -50,17 +50,27 @@ def tune(
     Raises Stopped on Ctrl-C, with every finished trial and workload kept. The best so far of the one that was being tuned meets plain
     torch once more and is stored, where no valid choice is; a Ctrl-C meanwhile ends that too.
     """
-    if trials is not None and trials < 1:
-        raise UsageError(f"{trials} trials were asked for.", do="Ask for at least 1.")
-    samplers.check(sampler)
-    ending = Ending(minutes, patience)
-    everything, device = registries.current(), identity(device_type)
-    for name in kernels or ():
-        everything.kernel(op.name, name)
-    asked = Asked(op, everything, device, kernels, trials, force, storage, matrix, command, limits or Limits(), sampler, ending)
-    near = [one for one in _stored(op) if one.device_key == device.key()] if not force else []
-    plans = [plan(everything, op, workload, asked.trials, kernels, near) for workload in workloads]
-    reports: list[WorkloadReport | None] = [None if force else from_store(asked, one) for one in plans]
+    asked = Asked(op, registries.current(), identity(device_type), kernels, trials, force, storage, matrix, command, limits or Limits(),
+                  sampler, Ending(minutes, patience))  # fmt: skip
+    return tuned(asked, workloads, progress)
+
+
+def check(asked: Asked) -> None:
+    """Raises UsageError or UnknownName for what can't be asked."""
+    if asked.trials is not None and asked.trials < 1:
+        raise UsageError(f"{asked.trials} trials were asked for.", do="Ask for at least 1.")
+    samplers.check(asked.sampler)
+    for name in asked.kernels or ():
+        asked.registry.kernel(asked.op.name, name)
+
+
+def tuned(asked: Asked, workloads: Sequence[Workload], progress: Listener = nobody) -> TuneReport:
+    """As `tune`, which says what the parts of `asked` mean."""
+    check(asked)
+    op = asked.op
+    near = [one for one in _stored(op) if one.device_key == asked.device.key()] if not asked.force else []
+    plans = [plan(asked.registry, op, workload, asked.trials, asked.kernels, near) for workload in workloads]
+    reports: list[WorkloadReport | None] = [None if asked.force else from_store(asked, one) for one in plans]
     missing = [i for i, report in enumerate(reports) if report is None]
     tracker = Tracker(op.name, sum(plans[i].trials for i in missing), len(missing), progress)
     for i in sorted(set(range(len(plans))) - set(missing)):

@@ -12,6 +12,7 @@ from kernelyard.cli import bench_rows, run
 from kernelyard.measure import ceiling_file
 from kernelyard.registry import choices
 from kernelyard.registry.machine import identity
+from kernelyard.registry.source import Source
 
 
 @pytest.fixture(autouse=True)
@@ -77,13 +78,13 @@ def test_points_that_are_held_out_are_timed_without_stored_choices_and_told_so(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     seen = list[str]()
-    monkeypatch.setattr(choices, "_source", lambda op, *rest: seen.append(op))
+    monkeypatch.setattr(choices, "_source", Source(lambda op, *rest: seen.append(op)))
     assert run(["bench", "vector_add", "--kernel", "torch.eager", asked, "--seconds", "0.1", "--device", "cpu", "--save", "it"]) == 0
     (saved,) = tmp_path.glob("experiments/*-it")
     told, note, rows = capsys.readouterr().out, (saved / "note.md").read_text(), json.loads((saved / "results.json").read_text())["rows"]
     held_out = asked == "--matrix=held_out"
     assert {row["matrix"] for row in rows} == {matrix} and f"Matrix: {matrix}" in note and bool(seen) != held_out
-    assert ("held out" in note) == ("held out" in told) == held_out and choices._source is not None
+    assert ("held out" in note) == ("held out" in told) == held_out and choices.connected()
 
 
 def test_what_is_held_out_is_not_tuned(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,12 +1,7 @@
 from __future__ import annotations
 
 import importlib
-import json
-import os
-import subprocess
-import sys
 from dataclasses import replace
-from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -26,6 +21,7 @@ from kernelyard.registry.lazy import load
 from kernelyard.registry.machine import installed
 from kernelyard.registry.op import Op, Point
 from kernelyard.registry.spec import YES, DeclarationError, TensorSpec, Workload, no
+from tests.plugins.interpreting import interpreted_by
 
 OPS = {op.name: op for op in contracts.ops}
 NAMES = [f"{k.op}/{k.name}" for k in norms.KERNELS]
@@ -48,13 +44,7 @@ def named(op: str, name: str) -> Kernel:
 @pytest.fixture(scope="session")
 def interpreted() -> dict[str, Any]:
     """Faults of every kernel over the smoke matrix and special values, from one process: Triton chooses its mode at import."""
-    script = Path(__file__).with_name("agreement.py")
-    done = subprocess.run(
-        [sys.executable, str(script), "cpu", "smoke", "1", *NAMES],
-        env={**os.environ, "TRITON_INTERPRET": "1"}, capture_output=True, text=True, timeout=300, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)  # type: ignore[no-any-return]
+    return interpreted_by("agreement.py", "cpu", "smoke", "1", *NAMES)
 
 
 @needs_triton

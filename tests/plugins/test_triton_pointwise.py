@@ -1,10 +1,5 @@
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,6 +14,7 @@ from kernelyard.registry.machine import installed
 from kernelyard.registry.matrix import ABSENT
 from kernelyard.registry.op import Point
 from kernelyard.registry.spec import Config, Workload
+from tests.plugins.interpreting import interpreted_by
 
 OPS = {op.name: op for op in contracts.ops}
 NAMES = [f"{k.op}/{k.name}" for k in KERNELS]
@@ -47,13 +43,7 @@ def compiled(kernel: Kernel, work: Workload, **config: int | str | bool) -> Any:
 @pytest.fixture(scope="session")
 def interpreted() -> dict[str, Any]:
     """Faults of every kernel, from one process: Triton chooses its mode at import."""
-    script = Path(__file__).with_name("pointwise_agreement.py")
-    done = subprocess.run(
-        [sys.executable, str(script), *NAMES],
-        env={**os.environ, "TRITON_INTERPRET": "1"}, capture_output=True, text=True, timeout=300, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)  # type: ignore[no-any-return]
+    return interpreted_by("pointwise_agreement.py", *NAMES)
 
 
 @needs_triton

@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 from dataclasses import replace
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,6 +13,7 @@ from kernelyard.registry import registry
 from kernelyard.registry.kernel import Kernel
 from kernelyard.registry.op import Op, Point
 from kernelyard.registry.spec import Config, TensorSpec, Workload
+from tests.plugins.interpreting import interpreted_by
 
 needs_triton = pytest.mark.skipif(find_spec("triton") is None, reason="triton is not installed")
 BOTH = pytest.mark.parametrize("op", [MATMUL, LINEAR_SWIGLU], ids=lambda op: op.name)
@@ -44,12 +40,7 @@ def compiled(op: Op, workload: Workload, **chosen: Any) -> Any:
 
 @pytest.fixture(scope="session")
 def interpreted() -> dict[str, Any]:
-    done = subprocess.run(
-        [sys.executable, str(Path(__file__).with_name("skinny_agreement.py"))],
-        env={**os.environ, "TRITON_INTERPRET": "1"}, capture_output=True, text=True, timeout=300, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)  # type: ignore[no-any-return]
+    return interpreted_by("skinny_agreement.py")
 
 
 @needs_triton

@@ -13,6 +13,7 @@ from kernelyard.registry.kernel import Kernel
 from kernelyard.registry.machine import identity
 from kernelyard.registry.op import Op
 from kernelyard.registry.registry import Registry
+from kernelyard.registry.source import Source
 from kernelyard.registry.spec import Choice, Proof
 from tests.registry import fakes
 
@@ -20,9 +21,8 @@ from tests.registry import fakes
 @pytest.fixture
 def install(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Registry]]:
     """`install(*kernels, op=..., backends=...)` makes these the registry, with no stored choices and no proofs."""
-    monkeypatch.setattr(choices, "_source", None)
-    monkeypatch.setattr(rules, "_source", None)
-    monkeypatch.setattr(proofs, "_source", None)
+    for stored in (choices, rules, proofs):
+        monkeypatch.setattr(stored, "_source", Source())
 
     def put(*kernels: Kernel, op: Op = fakes.SCALE, backends: tuple[Backend, ...] = (fakes.make_backend(),)) -> Registry:
         table = fakes.make_registry(*kernels, op=op, backends=backends)

@@ -173,12 +173,17 @@ def test_a_bucket_is_not_made_on_a_cluster(home: Path, capsys: pytest.CaptureFix
     assert "--bucket times its pairs against each other on this machine's device" in capsys.readouterr().err
 
 
-def test_trials_side_by_side_run_at_the_same_time_and_none_twice(home: Path, tmp_path: Path, toy: Path) -> None:
+def study_of_many(tmp_path: Path) -> tuple[Any, ...]:
+    """An empty study of the toy op with six configs: what `search` is handed, and the study."""
     op = registry.current().op("many")
     workload = op.workload(op.matrices["performance/cpu"][0], "cpu")
     (one,) = plan(registry.current(), op, workload, None).searches
-    storage, how, both = studies.open_storage(f"sqlite:///{tmp_path / 'trials.db'}"), sampling("tpe"), threading.Barrier(2, timeout=60)
-    study = studies.open_study(storage, one.kernel, {"op": "many", "label": "8 fp32"}, how.make(0), anew=False)
+    storage, how = studies.open_storage(f"sqlite:///{tmp_path / 'trials.db'}"), sampling("tpe")
+    return studies.open_study(storage, one.kernel, {"op": "many", "label": "8 fp32"}, how.make(0), anew=False), one, workload, how
+
+
+def test_trials_side_by_side_run_at_the_same_time_and_none_twice(home: Path, tmp_path: Path, toy: Path) -> None:
+    (study, one, workload, how), both = study_of_many(tmp_path), threading.Barrier(2, timeout=60)
 
     def run_one(config: Any) -> Result:
         both.wait()  # never passed by one alone
@@ -189,11 +194,7 @@ def test_trials_side_by_side_run_at_the_same_time_and_none_twice(home: Path, tmp
 
 
 def test_a_search_side_by_side_that_fails_closes_what_ran(home: Path, tmp_path: Path, toy: Path) -> None:
-    op = registry.current().op("many")
-    workload = op.workload(op.matrices["performance/cpu"][0], "cpu")
-    (one,) = plan(registry.current(), op, workload, None).searches
-    storage, how, both = studies.open_storage(f"sqlite:///{tmp_path / 'trials.db'}"), sampling("tpe"), threading.Barrier(2, timeout=60)
-    study = studies.open_study(storage, one.kernel, {"op": "many", "label": "8 fp32"}, how.make(0), anew=False)
+    (study, one, workload, how), both = study_of_many(tmp_path), threading.Barrier(2, timeout=60)
 
     def run_one(config: Any) -> Result:
         both.wait()

@@ -77,7 +77,8 @@ void softmax_staged(TensorView out, TensorView x, int64_t rows, int64_t cols, in
   check_cols(cols);
   tvm::ffi::CUDADeviceGuard guard(x.device().device_id);
   T* to = static_cast<T*>(out.data_ptr());
-  launch_staged(multiple_of_16(to) ? softmax_staged_rows<true> : softmax_staged_rows<false>, rows, 1, stream_of(x), to, static_cast<const T*>(x.data_ptr()), rows, cols, stride);
+  launch_staged(multiple_of_16(to) ? softmax_staged_rows<true> : softmax_staged_rows<false>, rows, 1, stream_of(x), to,
+                static_cast<const T*>(x.data_ptr()), rows, cols, stride);
 }
 
 }  // namespace
