@@ -201,7 +201,8 @@ class Tolerance:
 
     `roundings` says how many roundings to the output's dtype `relative` grants; the rest of it is accumulation in a
     wider one. With 0, not told, errors are not judged beside those of plain torch. `others` are those of the outputs
-    after the first, where they differ: a sum over rows is of another length and dtype than one over columns.
+    after the first, where they differ: a sum over rows is of another length and dtype than one over columns. `factors` is what
+    ||got - want|| / ||want|| may come to by a precision of the inputs that the contract allows, before anything is summed.
     """
 
     relative: float
@@ -209,6 +210,7 @@ class Tolerance:
     reason: str
     roundings: int = 0
     others: tuple[Tolerance, ...] = ()
+    factors: float = 0.0
 
     def of(self, output: int) -> Tolerance:
         """That of one output, counted from 0."""

@@ -10,6 +10,7 @@ kernel that meets the worst case everywhere does something else than round. What
 - accumulation in the wider dtype gives at most a, what the tolerance has beside its roundings, and no more than 2^20
   terms in any order in float32 come to, 2^10 * 2^-24: sqrt(R * E^2 + a^2). So a tolerance that is wider than its
   derivation lets through no more.
+- where the contract lets inputs lose bits, as TF32 does, that comes to f in the norm: sqrt(R * E^2 + a^2 + f^2).
 - with few elements that matter, n (a softmax's largest), the mean square strays: that of an even spread has a standard
   deviation of 0.9 / sqrt(n) of itself, and six of those are allowed: a factor of sqrt(1 + 5.4 / sqrt(n)).
 
@@ -73,7 +74,7 @@ def allowed(eager_norm: float, dtype: torch.dtype, tolerance: Tolerance) -> floa
     wide = 2.0**-53 if dtype == torch.float64 else 2.0**-24
     accumulated = min(max(tolerance.relative - tolerance.roundings * half_unit, 0.0), MOST_TERMS**0.5 * wide)
     least = max(eager_norm, half_unit / 3**0.5)
-    return float((tolerance.roundings * least**2 + accumulated**2) ** 0.5)
+    return float((tolerance.roundings * least**2 + accumulated**2 + tolerance.factors**2) ** 0.5)
 
 
 def misses_too(op: Op, plain: tuple[Tensor, ...] | None, inputs: Inputs, tolerance: Tolerance) -> str:

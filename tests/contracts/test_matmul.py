@@ -28,6 +28,20 @@ def test_the_parts_come_in_the_order_of_the_formula() -> None:
     torch.testing.assert_close(MATMUL.reference(a, b, bias, residual, 0.5, "gelu", "ieee"), expected)
 
 
+@pytest.mark.parametrize("dims", [(1, 257, 129, 129), (1, 65, 127, 4096)], ids=str)
+def test_factors_cut_to_tf32_are_within_the_tolerance_and_come_to_the_norm_that_it_tells(dims: tuple[int, ...]) -> None:
+    tf32 = MATMUL.workload(Point(dims, "float32", statics=(("precision", "tf32"),)))
+    a, b, *rest = inputs(MATMUL, tf32)
+    want, got = a.double() @ b.double(), cut(a) @ cut(b)
+    assert within(MATMUL, tf32, got, (a, b, *rest))
+    assert float((got - want).norm() / want.norm()) == pytest.approx(MATMUL.tolerance(tf32).factors, rel=0.1)
+
+
+def cut(x: torch.Tensor) -> torch.Tensor:
+    """What Hopper's tensor cores read of a float32 in shared memory: the last 13 of its 23 bits of mantissa are left out."""
+    return (x.view(torch.int32) & ~0x1FFF).view(torch.float32).double()
+
+
 def test_without_a_product_the_epilogue_is_left() -> None:
     a, b, bias, residual = torch.ones(2, 0), torch.ones(0, 3), torch.tensor([-1.0, 0.0, 2.0]), torch.ones(2, 3)
     with plain_torch():

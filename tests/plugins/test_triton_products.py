@@ -159,6 +159,14 @@ def test_a_residual_takes_shared_memory_beside_a_result_that_goes_there() -> Non
     assert not answer and "shared memory" in answer.reason
 
 
+@pytest.mark.parametrize("dims", [(65, 1, 16), (127, 1, 257), (128, 1, 64)], ids=str)
+def test_a_result_of_one_column_is_not_written_by_descriptor(dims: tuple[int, int, int]) -> None:
+    work, space = multiplied(dims), product("persistent").space
+    chosen = space.default_for(work)
+    assert chosen["store"] == "quarters" and space.allows(chosen, work)
+    assert not any(space.allows({**chosen, "store": store}, work) for store in ("whole", "halves"))
+
+
 # The order of attention's programs, and how far its rows may be apart ---------------------------------
 
 

@@ -98,3 +98,8 @@ def test_a_kernel_is_compared_with_plain_torch_once_a_case(monkeypatch: pytest.M
 def test_an_op_without_its_plain_kernel_here_has_no_figures_beside() -> None:
     result = check(op=replace(LOOSE, fallback="torch.absent"))
     assert result.ok and result.eager_norm is None
+
+
+def test_bits_that_the_contract_lets_inputs_lose_add_as_squares() -> None:
+    cut = replace(ONE_ROUNDING, factors=4 * HALF)
+    assert precision.allowed(HALF, torch.float16, cut) == pytest.approx(math.sqrt(17) * HALF, rel=1e-3)
