@@ -71,8 +71,8 @@ KERNELS = (
         "kernelyard.plugins.cuda.rmsnorm:row", _rows(ROW_MOST_COLS), spaces.RMSNORM_ROW,
         files=("rmsnorm.cu", "rmsnorm.cuh", "vectors.cuh", "rows.cuh", "rows.py", "ring.py"), fallbacks=("triton.row",), priority=5,
         # us of cuda.row and the next: 33.9 and 34.6 at 8192x4096, 66.6 and 67.3 at 16384x4096, 34.2 and 35.4 at 4096x8192, 6.8 and 7.6
-        # at 1000x4095; 1.56 and 1.44 at 16x4096, 5.4 and 5.0 at 4096x768.
-        priority_where=((_measured(4095, 8192), 45),),
+        # at 1000x4095; 4.93 and 5.02 at 4096x768; 1.56 and 1.44 at 16x4096.
+        priority_where=((_measured(4095, 8192), 45), (_measured(768, 768), 45)),
     ),
     Kernel(
         "cuda.cluster", "rmsnorm", "cuda", "a wide row in the registers of a thread block cluster, read once",

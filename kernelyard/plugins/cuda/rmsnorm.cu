@@ -11,7 +11,8 @@
 //            48 / 58, eight 87 / 80: 11 blocks of 64 threads a multiprocessor, 90 KB in flight. 4 bytes of shared memory a warp.
 // Seen       One H200, bf16: (1, 4096) 1.45 us, 2.3 without OVERLAP; (8192, 4096) 97% of a copy; (2048, 32768) over a cluster of four 91%,
 //            of two 87%, in one block of 1024 threads 88%; (1000, 4095) 79%; (32768, 128) 94%.
-//            A warp a row at (4096, 768): 5.02 us by eight rows a block, 5.11 by four, 5.20 by two; quack 4.87.
+//            A warp a row at (4096, 768): 4.93 us by four rows a block, streamed, without OVERLAP; 5.13 with it, 5.00 by eight rows; three
+//            warps a row 5.86, the weight beside x 5.61; quack 4.87 in the same run.
 // Casting    LLAMA rounds x * rstd to x's dtype before the product with the weight, itself in that dtype.
 #include "rmsnorm.cuh"
 

@@ -8,7 +8,8 @@
 // Bound      Memory; a few rows: latency.
 // Resources  Registers (sm_90a, bf16; whole vectors / any width), no spills: four vectors a thread 48 / 63, eight 80 / 95.
 // Seen       One H200, bf16: (8192, 4096) 97% of a copy; (2048, 32768) over a cluster of four 84%, of eight 68%; (1000, 4095) 78%.
-//            A warp a row at (4096, 768): 5.28 us by four rows a block, 5.42 by eight, 5.58 by two; quack 4.96.
+//            A warp a row at (4096, 768): 5.30 us by four rows a block; without OVERLAP 5.06 by one, 5.15 by two, 5.28 by eight; half a warp
+//            5.78, three 5.86; triton.row 5.01, quack 4.98 in the same run.
 // NaN        fmaxf passes over it and the sum does not; +inf: inf - inf is NaN. -inf alone: the maximum is put to 0 and 1 / sum to 0.
 // Widths     Rows off a multiple of 16 bytes: see rows.cuh.
 #include "softmax.cuh"

@@ -54,7 +54,7 @@ def _row_spread(config: Config, workload: Workload) -> bool:
 
 def _row_hints(workload: Workload) -> tuple[Config, ...]:
     """The neighbours of the default in warps: the axis that matters most."""
-    default = pointwise_defaults.row(workload)
+    default = pointwise_defaults.softmax_row(workload)
     near = [{**default, "num_warps": w} for w in (int(default["num_warps"]) // 2, 2 * int(default["num_warps"])) if 1 <= w <= 32]
     return tuple(config for config in near if all(rule.holds(config, workload) for rule in spaces.ROW.constraints))
 
@@ -64,7 +64,7 @@ def _pairs_fit(config: Config, workload: Workload) -> bool:
 
 
 CROWDED = f"the tiles in flight would take more than {SHARED >> 10} KiB of shared memory"
-ROW = ConfigSpace((*spaces.ROW_PARAMETERS, OVERLAP), spaces.ROW.constraints, pointwise_defaults.row, _row_hints)
+ROW = ConfigSpace((*spaces.ROW_PARAMETERS, OVERLAP), spaces.ROW.constraints, pointwise_defaults.softmax_row, _row_hints)
 SWEEP = ConfigSpace((*spaces.SWEEP.parameters, OVERLAP), spaces.SWEEP.constraints, pointwise_defaults.sweep)
 PERSISTENT = ConfigSpace(
     (*spaces.ROW_PARAMETERS, PER_SM, STAGES, OVERLAP),

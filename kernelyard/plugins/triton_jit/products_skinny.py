@@ -85,6 +85,7 @@ def _exist(config: Config, workload: Workload) -> bool:
 def _default(workload: Workload) -> Config:
     """The tallest tile of which nine tenths of the multiprocessors have one, and stages until all programs, or two of them, are full.
 
+    Terms 256 at a time, as few large copies beat many small ones: see the kernel's figures.
     Where rows start anywhere nothing is asynchronous: short tiles, whose loads a thread holds in registers.
     """
     programs = {weights: -(-_weights(workload) // weights) for weights in (128, 64, 32, 16)}
@@ -92,7 +93,7 @@ def _default(workload: Workload) -> Config:
     if not all(starts_aligned(workload[name]) for name in _factors(workload)):
         weights = min(weights, 64)
         return {"weights": weights, "block_k": 64, "num_warps": 4, "num_stages": 2, "copy": "plain", "overlap": True}
-    block = 128 if weights >= 64 else 256
+    block = 128 if weights == 128 else 256
     while block > 64 and block >= 2 * workload.dim("k"):
         block //= 2
     config: Config = {"weights": weights, "block_k": block, "num_warps": 8 if weights == 128 else 4}
