@@ -85,6 +85,14 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
+@pytest.fixture
+def stocked_home(home: Path, builds: Path) -> Path:
+    """The same, made, with what this run has built so far: for tests that call C++ kernels and are not about building them."""
+    home.mkdir()
+    (home / "builds").symlink_to(builds)
+    return home
+
+
 def _long_files_first(items: list[pytest.Item]) -> None:
     """By the time limits that tests set for themselves, then by how many they are: few long ones that come last are a process's alone.
 

@@ -16,9 +16,8 @@ from kernelyard.registry.source import Source
 
 
 @pytest.fixture(autouse=True)
-def own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def own_home(stocked_home: Path) -> None:
     """With ceilings of its own, so that no test waits for them to be measured: a device that no kernel here comes near."""
-    monkeypatch.setenv("KERNELYARD_HOME", str(tmp_path))
     key = identity("cpu").key()
     rates = {"device_key": key, "measured_at": "", "copy_gbps": 1e4, "read_gbps": 1e4, "peak_gbps": 1e4, "matrix_tflops": {"float32": 1.0}}
     ceiling_file.update(key, {"rates": rates})
