@@ -36,7 +36,7 @@ demo: install
 
 # Files side by side; threads of a kernel that wait asleep, as two spinning teams on two cores stall each other.
 test: install
-	OMP_WAIT_POLICY=passive $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile $(ARGS)
+	OMP_WAIT_POLICY=passive $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 check: install
 	$(BIN)/ruff check .

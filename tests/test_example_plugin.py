@@ -18,7 +18,7 @@ ENTRY_POINT = "[kernelyard.plugins]\nexample = kernelyard_example:plugin\n"
 
 
 @pytest.fixture
-def installed(home: Path, tmp_path: Path) -> dict[str, str]:
+def installed(stocked_home: Path, tmp_path: Path) -> dict[str, str]:
     """An environment in which the example is installed: its metadata and its package on the path, as an editable install lays them."""
     metadata = tmp_path / "site" / "kernelyard_example-0.1.0.dist-info"
     metadata.mkdir(parents=True)

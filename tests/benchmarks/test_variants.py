@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -21,7 +22,7 @@ def test_a_neighbourhood_is_the_default_and_every_config_one_parameter_away() ->
     assert {sum(config[name] != default[name] for name in default) for config in others} == {1}
 
 
-def test_the_default_and_its_neighbours_are_checked_and_timed_together() -> None:
+def test_the_default_and_its_neighbours_are_checked_and_timed_together(measured_home: Path) -> None:
     workload = VECTOR_ADD.workload(Point((512,), "float32"))
     rows = variants.measured(VECTOR_ADD, [workload], ["torch.eager"], 0.1)
     assert [(row["kernel"], row["is_default"], row["reason"]) for row in rows] == [("torch.eager", True, "")]

@@ -9,19 +9,10 @@ from typing import Any
 import pytest
 
 from kernelyard.cli import bench_rows, run
-from kernelyard.measure import ceiling_file
 from kernelyard.registry import choices
-from kernelyard.registry.machine import identity
 from kernelyard.registry.source import Source
 
-
-@pytest.fixture(autouse=True)
-def own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With ceilings of its own, so that no test waits for them to be measured: a device that no kernel here comes near."""
-    monkeypatch.setenv("KERNELYARD_HOME", str(tmp_path))
-    key = identity("cpu").key()
-    rates = {"device_key": key, "measured_at": "", "copy_gbps": 1e4, "read_gbps": 1e4, "peak_gbps": 1e4, "matrix_tflops": {"float32": 1.0}}
-    ceiling_file.update(key, {"rates": rates})
+pytestmark = pytest.mark.usefixtures("measured_home")
 
 
 def test_explain_tells_ceiling_means_and_bound_of_each_kernel(capsys: pytest.CaptureFixture[str]) -> None:

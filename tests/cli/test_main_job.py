@@ -19,9 +19,11 @@ ONE = ("vector_add", "--kernel", "cpp.stream", "--device", "cpu")
 
 
 @pytest.fixture(scope="module")
-def yard(tmp_path_factory: pytest.TempPathFactory) -> Yard:
+def yard(tmp_path_factory: pytest.TempPathFactory, builds: Path) -> Yard:
     """Runs a command in one home, expects its exit code, and returns the JSON on stdout (or, without --json, the text)."""
     folder = tmp_path_factory.mktemp("yard")
+    (folder / "home").mkdir()
+    (folder / "home" / "builds").symlink_to(builds)
     environment = {**os.environ, "KERNELYARD_HOME": str(folder / "home")}
 
     def run(*arguments: str, code: int = 0) -> Any:

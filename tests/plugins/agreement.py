@@ -1,7 +1,7 @@
 """Whether kernels agree with their op's contract: a small comparison of its own, so that a plugin's tests need no other room.
 
 As a script it runs in a process of its own, which Triton's interpreter needs:
-`python agreement.py DEVICE MATRIX STRIDE [OP/KERNEL ...]` prints the faults as JSON.
+`python agreement.py DEVICE MATRIX STRIDE [OP/KERNEL[:STRIDE] ...]` prints the faults as JSON.
 """
 
 from __future__ import annotations
@@ -252,11 +252,12 @@ def faults(kernel: Kernel, matrix: str, device: str, stride: int = 1, special: b
     return {"cases": len(cases), "faults": found}
 
 
-def main(device: str, matrix: str, stride: str, *names: str) -> None:
+def main(device: str, matrix: str, stride: str, *kernels_asked: str) -> None:
     """Faults by kernel, as JSON. Of the norms' gradients, which take the interpreter longest, every second or third point."""
     times = {"rmsnorm_backward": 2, "add_rmsnorm_backward": 3}
-    sparse = {name: int(stride) * times.get(name.partition("/")[0], 1) for name in names}
-    print(json.dumps({name: faults(kernels()[name], matrix, device, sparse[name]) for name in names}))
+    asked = {name: int(own or stride) for name, _, own in (one.partition(":") for one in kernels_asked)}
+    sparse = {name: every * times.get(name.partition("/")[0], 1) for name, every in asked.items()}
+    print(json.dumps({name: faults(kernels()[name], matrix, device, sparse[name]) for name in asked}))
 
 
 if __name__ == "__main__":

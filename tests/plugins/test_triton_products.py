@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 from dataclasses import replace
 from importlib.util import find_spec
-from pathlib import Path
 from types import FunctionType, ModuleType, SimpleNamespace
 from typing import Any
 
@@ -20,6 +15,7 @@ from kernelyard.registry.kernel import Kernel
 from kernelyard.registry.matrix import GIVEN
 from kernelyard.registry.op import Point
 from kernelyard.registry.spec import Config, Workload
+from tests.plugins.interpreting import interpreted_by
 
 OPS = {op.name: op for op in (MATMUL, LINEAR_SWIGLU, ATTENTION, ATTENTION_DECODE)}
 ON_GPU = tuple(kernel for op in OPS for kernel in registry.current().kernels(op) if kernel.backend in ("triton", "cuda", "gluon"))
@@ -42,17 +38,9 @@ def key(kernel: Kernel) -> str:
 
 @pytest.fixture(scope="session")
 def interpreted() -> dict[str, Any]:
-    """Faults by kernel, from a process for each density: Triton chooses its mode at import."""
-    found: dict[str, Any] = {}
-    for stride in sorted({*SPARSE.values(), 3}):
-        names = [key(kernel) for kernel in KERNELS if SPARSE.get(key(kernel), 3) == stride]
-        done = subprocess.run(
-            [sys.executable, str(Path(__file__).with_name("agreement.py")), "cpu", "smoke", str(stride), *names],
-            env={**os.environ, "TRITON_INTERPRET": "1"}, capture_output=True, text=True, timeout=300, check=False,
-        )  # fmt: skip
-        assert done.returncode == 0, done.stderr
-        found |= json.loads(done.stdout)
-    return found
+    """Faults by kernel, from one process: Triton chooses its mode at import."""
+    names = [f"{key(kernel)}:{SPARSE[key(kernel)]}" if key(kernel) in SPARSE else key(kernel) for kernel in KERNELS]
+    return interpreted_by("agreement.py", "cpu", "smoke", "3", *names)
 
 
 @needs_triton

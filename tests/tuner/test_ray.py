@@ -49,16 +49,23 @@ def nodes(toy: Path) -> Iterator[Any]:
         begun.shutdown()
 
 
+@pytest.fixture(scope="module")
+def node(nodes: Any) -> Any:
+    """One that has a device. Tests add what else they need, and take it away: each takes seconds to start and to leave."""
+    return nodes.add_node(num_cpus=1)
+
+
 def quick() -> Limits:
     return importlib.import_module("toy_plugin").QUICK  # type: ignore[no-any-return]
 
 
-def tuned(nodes: Any, name: str, listener: Listener = nobody, limits: Limits | None = None) -> list[TuneReport]:
+def tuned(nodes: Any, name: str, listener: Listener = nobody, limits: Limits | None = None, devices: int = 1) -> list[TuneReport]:
+    """By so many devices, waited for where the test before has only just left them."""
     everything = registry.current()
     op = everything.op(name)
     asked = Asked(op, everything, identity("cpu"), None, None, True, None, None, "", limits or quick())
     with cluster.connected(nodes.address):
-        return list(cluster.tune(asked, [op.workload(op.matrices["performance/cpu"][0], "cpu")], cluster.devices("cpu"), listener))
+        return list(cluster.tune(asked, [op.workload(op.matrices["performance/cpu"][0], "cpu")], cluster.Devices("cpu", devices), listener))
 
 
 def trials(name: str, home: Path) -> dict[str, list[Any]]:
@@ -73,8 +80,8 @@ def complete(found: Sequence[Any]) -> list[str]:
 
 
 @pytest.mark.timeout(TIMEOUT_S)
-def test_devices_of_one_model_share_a_study_and_a_lost_node_costs_its_running_trial_only(nodes: Any, toy: Path) -> None:
-    kept, lost = nodes.add_node(num_cpus=1), nodes.add_node(num_cpus=1)
+def test_devices_of_one_model_share_a_study_and_a_lost_node_costs_its_running_trial_only(nodes: Any, node: Any, toy: Path) -> None:
+    lost = nodes.add_node(num_cpus=1)
     seen: list[Progress] = []
 
     def lose(event: Progress) -> None:
@@ -82,10 +89,7 @@ def test_devices_of_one_model_share_a_study_and_a_lost_node_costs_its_running_tr
         if [one.stage for one in seen].count("trial") == 2 and event.stage == "trial":
             nodes.remove_node(lost, allow_graceful=False)
 
-    try:
-        (report,) = tuned(nodes, "many", lose)
-    finally:
-        nodes.remove_node(kept)
+    (report,) = tuned(nodes, "many", lose, devices=2)
     ((_, found),) = trials("many", toy).items()
     assert len(complete(found)) == len(set(complete(found))) == 6 == len(found)
     assert any("was lost (" in event.message and "1 are left" in event.message for event in seen)
@@ -94,14 +98,13 @@ def test_devices_of_one_model_share_a_study_and_a_lost_node_costs_its_running_tr
 
 
 @pytest.mark.timeout(TIMEOUT_S)
-def test_devices_of_different_models_have_studies_and_choices_of_their_own(nodes: Any, toy: Path) -> None:
+def test_devices_of_different_models_have_studies_and_choices_of_their_own(nodes: Any, node: Any, toy: Path) -> None:
     usable = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set[int]()
     if len(usable) < 2:
         pytest.skip("a CPU with fewer threads stands for another model: two cores are needed")
-    models = [nodes.add_node(num_cpus=1)]
     os.sched_setaffinity(0, {min(usable)})  # what is started now may use one core
     try:
-        models.append(nodes.add_node(num_cpus=1))
+        other = nodes.add_node(num_cpus=1)
     finally:
         os.sched_setaffinity(0, usable)
     from kernelyard.measure import ceiling_file
@@ -109,28 +112,24 @@ def test_devices_of_different_models_have_studies_and_choices_of_their_own(nodes
     smaller = identity("cpu").key().replace(f"-{len(usable)}t", "-1t")
     ceiling_file.update(smaller, {"rates": {"device_key": smaller, **FAST}})
     try:
-        reports = tuned(nodes, "idle")
+        reports = tuned(nodes, "idle", devices=2)
     finally:
-        for one in models:
-            nodes.remove_node(one)
+        nodes.remove_node(other)
     assert {report.device.key() for report in reports} == {identity("cpu").key(), smaller}
     assert len(trials("idle", toy)) == 2 and len({report.run_id for report in reports}) == 2
 
 
 @pytest.mark.timeout(TIMEOUT_S)
-def test_ctrl_c_stores_the_best_so_far_and_every_event_is_one_that_a_run_here_has(nodes: Any, toy: Path) -> None:
-    node, seen = nodes.add_node(num_cpus=1), list[Progress]()
+def test_ctrl_c_stores_the_best_so_far_and_every_event_is_one_that_a_run_here_has(nodes: Any, node: Any, toy: Path) -> None:
+    seen: list[Progress] = []
 
     def interrupt(event: Progress) -> None:
         seen.append(event)
         if [one.stage for one in seen].count("trial") == 2 and event.stage == "trial":
             raise KeyboardInterrupt
 
-    try:
-        with pytest.raises(Stopped, match="2 finished trials are kept. The best so far on 20000 fp32, .*, is stored") as caught:
-            tuned(nodes, "interrupted", interrupt)
-    finally:
-        nodes.remove_node(node)
+    with pytest.raises(Stopped, match="2 finished trials are kept. The best so far on 20000 fp32, .*, is stored") as caught:
+        tuned(nodes, "interrupted", interrupt)
     (best,) = caught.value.report.workloads
     (stored,) = listed("interrupted")
     assert stored.choice == best.choice and best.evidence["interrupted"] and stored.evidence["interrupted"]
@@ -141,23 +140,20 @@ def test_ctrl_c_stores_the_best_so_far_and_every_event_is_one_that_a_run_here_ha
 
 
 @pytest.mark.timeout(TIMEOUT_S)
-def test_a_greedy_config_meets_the_memory_limit_of_its_device_s_worker(nodes: Any, toy: Path) -> None:
-    node, seen = nodes.add_node(num_cpus=1), list[Progress]()
-    try:
-        tuned(nodes, "greedy", seen.append, replace(quick(), memory_bytes=3 << 30))
-    finally:
-        nodes.remove_node(node)
+def test_a_greedy_config_meets_the_memory_limit_of_its_device_s_worker(nodes: Any, node: Any, toy: Path) -> None:
+    seen: list[Progress] = []
+    tuned(nodes, "greedy", seen.append, replace(quick(), memory_bytes=3 << 30))
     (greedy,) = [one for one in seen if one.stage == "trial" and one.config["behaviour"] == "memory"]
     assert greedy.status == "crashed" and "out of memory" in greedy.reason
 
 
 @pytest.mark.timeout(TIMEOUT_S)
 def test_several_ops_of_a_command_follow_one_another_on_the_same_devices(nodes: Any, toy: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    node = nodes.add_node(num_cpus=1)
+    own = nodes.add_node(num_cpus=1)  # which is free at once
     try:
         assert run(["tune", "many", "plain", "--ray", nodes.address, "--device", "cpu", "--json", "--quiet"]) == 0
     finally:
-        nodes.remove_node(node)
+        nodes.remove_node(own)
     content = json.loads(capsys.readouterr().out)
     assert [one["op"] for one in content["runs"]] == ["many", "plain"] and not content["failed"]
 

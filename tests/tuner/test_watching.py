@@ -10,7 +10,7 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -32,15 +32,17 @@ pytestmark = pytest.mark.timeout(300)
 
 
 @pytest.fixture
-def start(toy: Path) -> Tune:
-    """Start `kernelyard tune` in a process with the toy plugin."""
+def start(toy: Path) -> Iterator[Tune]:
+    """Start `kernelyard tune` in a process with the toy plugin. It hears Ctrl-C: a background job of a shell inherits that ignored."""
 
     def spawn(*arguments: str, **more: Any) -> subprocess.Popen[str]:
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(TOY), *sys.path]), **more.pop("env", {})}
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **more}
         return subprocess.Popen([sys.executable, "-m", "kernelyard", "tune", *arguments], env=environment, text=True, **pipes)
 
-    return spawn
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield spawn
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture
@@ -52,9 +54,11 @@ def fresh(toy: Path) -> None:
 
 @pytest.fixture
 def answered(start: Tune) -> tuple[str, ...]:
-    """What to ask for that the store has an answer to."""
+    """What to ask for that the store has an answer to, or has after one run."""
     asked = ("twice", "--kernel", "toy.other", "--device", "cpu")
-    assert start(*asked, "--quiet").communicate(timeout=120) and choices.find(workload("twice")) is not None
+    if choices.find(workload("twice")) is None:
+        start(*asked, "--quiet").communicate(timeout=120)
+    assert choices.find(workload("twice")) is not None
     return asked
 
 
