@@ -46,7 +46,9 @@ class Decoder(nn.Module):
     Without a seed they stay as allocated, for a loader to fill. Raises Unsupported, before allocating, where they don't fit in memory.
     """
 
-    def __init__(self, preset: Preset, *, device: torch.device | str = "cpu", dtype: torch.dtype = torch.float32, seed: int | None = 0) -> None:
+    def __init__(
+        self, preset: Preset, *, device: torch.device | str = "cpu", dtype: torch.dtype = torch.float32, seed: int | None = 0
+    ) -> None:
         super().__init__()
         self.preset = preset
         place = torch.device(device)

@@ -24,8 +24,8 @@ class RopeScaling:
 
     def __post_init__(self) -> None:
         require(self.factor >= 1, f"rope scaling: factor is {self.factor}, it must be at least 1")
-        require(0 < self.low_freq_factor < self.high_freq_factor,
-                f"rope scaling: low_freq_factor {self.low_freq_factor} must be above 0 and below high_freq_factor {self.high_freq_factor}")  # fmt: skip
+        low, high = self.low_freq_factor, self.high_freq_factor
+        require(0 < low < high, f"rope scaling: low_freq_factor {low} must be above 0 and below high_freq_factor {high}")
         require(self.original_context > 0, f"rope scaling: original_context is {self.original_context}, it must be at least 1")
 
 
