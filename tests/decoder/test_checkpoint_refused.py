@@ -14,6 +14,7 @@ import torch
 
 from kernelyard.decoder import memory
 from kernelyard.decoder.checkpoint import find
+from kernelyard.decoder.presets import RopeScaling
 from kernelyard.errors import InvalidInput, KernelyardError, Unsupported
 from tests.decoder.checkpoints import edit_config, edit_tensors, llama, mistral, qwen2
 
@@ -282,9 +283,10 @@ def test_without_safetensors_the_extra_is_named(copy: Copy, monkeypatch: pytest.
 
 def test_transformers_4_and_5_say_the_same_in_different_places(copy: Copy) -> None:
     folder = copy("llama")
-    five = find(folder).preset
-    rope = json.loads((folder / "config.json").read_text())["rope_parameters"]
-    theta = rope.pop("rope_theta")
-    edit_config(folder, rope_parameters=None, rope_scaling=rope, rope_theta=theta, dtype=None, torch_dtype="bfloat16")
-    assert find(folder).preset == five and find(folder).dtype == "bfloat16"
-    assert five.rope_theta == 10_000.0 and five.rope_scaling is not None and five.rope_scaling.original_context == 64
+    rope = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 64}
+    edit_config(folder, rope_parameters={**rope, "rope_theta": 777.0}, dtype="bfloat16")
+    five = find(folder)
+    assert five.preset.rope_theta == 777.0 and five.preset.rope_scaling == RopeScaling(8.0, 1.0, 4.0, 64) and five.dtype == "bfloat16"
+    edit_config(folder, rope_parameters=None, rope_scaling=rope, rope_theta=777.0, dtype=None, torch_dtype="bfloat16")
+    four = find(folder)
+    assert four.preset == five.preset and four.dtype == "bfloat16"
