@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 
 
 @click.command(epilog="Example: kernelyard profile --preset tiny --prompt 64 --context 128")
-@click.option("--preset", default="tiny", show_default=True, help="Size of the model: tiny, 1b or 8b.")
+@click.option("--preset", help="Size of a model with random weights: tiny (the default), 1b or 8b.")
+@click.option("--checkpoint", metavar="FOLDER", help="Or a Hugging Face checkpoint of Llama, Qwen2 or Mistral, with its weights.")
 @click.option("--op", "ops", multiple=True, help="Swap only this op; may be given again. By default all.")
 @click.option("--prompt", "prompts", multiple=True, type=int, help="Prompt length to prefill; may be given again.")
 @click.option("--context", "contexts", multiple=True, type=int, help="Context length to decode at; may be given again.")
@@ -25,7 +26,8 @@ if TYPE_CHECKING:
 @device_option
 @json_option
 def profile(
-    preset: str,
+    preset: str | None,
+    checkpoint: str | None,
     ops: tuple[str, ...],
     prompts: tuple[int, ...],
     contexts: tuple[int, ...],
@@ -40,13 +42,13 @@ def profile(
     """Time a decoder with its ops held to plain torch, swapped for the selected kernels, and compiled.
 
     Prints time and tokens a second for each phase and length, each op's share, and Amdahl's prediction beside what was
-    observed; losses are shown as plainly as gains.
+    observed; losses are shown as plainly as gains. Lengths default to the device's, as far as the model's context goes.
     """
     from kernelyard.decoder.profile import profile as run
 
     lengths = (prompts, contexts) if prompts or contexts else (None, None)
     report = run(preset, device, prompt_lengths=lengths[0], context_lengths=lengths[1], batch=batch,
-                 dtype=dtype, ops=ops or None, compile=not no_compile, seed=seed, progress=_say)  # fmt: skip
+                 dtype=dtype, ops=ops or None, compile=not no_compile, seed=seed, checkpoint=checkpoint, progress=_say)  # fmt: skip
     if save:
         say(f"saved {_save(save, report)}")
     if as_json:

@@ -2,7 +2,7 @@
 
 It knows the registry's ops by name and nothing of the kernels behind them; it does not tune, verify or store.
 Read `presets`, `model` (the whole model in one file), `cache`, `ops` (who serves the model's ops), `engines`
-(eager, compiled, CUDA graph), `generate`, then `profile`, `inside` and `amdahl`.
+(eager, compiled, CUDA graph), `generate`, then `profile`, `inside` and `amdahl`; `checkpoint` for weights that are not random.
 
     from kernelyard.decoder.profile import profile
     print(profile("tiny", "cpu").to_json())

@@ -20,7 +20,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from kernelyard.decoder import memory
+from kernelyard.decoder import memory, rotary
 from kernelyard.decoder.cache import KVCache
 from kernelyard.decoder.ops import OpTable, registered
 from kernelyard.decoder.presets import Preset
@@ -43,10 +43,12 @@ class Step(NamedTuple):
 class Decoder(nn.Module):
     """Seeded random weights, made on the device; they ask for no gradient: this model is for inference.
 
-    Raises Unsupported, before allocating, where they don't fit in memory.
+    Without a seed they stay as allocated, for a loader to fill. Raises Unsupported, before allocating, where they don't fit in memory.
     """
 
-    def __init__(self, preset: Preset, *, device: torch.device | str = "cpu", dtype: torch.dtype = torch.float32, seed: int = 0) -> None:
+    def __init__(
+        self, preset: Preset, *, device: torch.device | str = "cpu", dtype: torch.dtype = torch.float32, seed: int | None = 0
+    ) -> None:
         super().__init__()
         self.preset = preset
         place = torch.device(device)
@@ -58,7 +60,9 @@ class Decoder(nn.Module):
             self.blocks = nn.ModuleList(Block(preset, dtype) for _ in range(preset.layers))
             self.norm = _weight(preset.hidden, dtype=dtype)
             self.head = self.embedding if preset.tied else _weight(preset.vocab, preset.hidden, dtype=dtype)
-        if place.type != "meta":
+        self.frequencies: Tensor
+        self.register_buffer("frequencies", rotary.frequencies(preset, place), persistent=False)
+        if place.type != "meta" and seed is not None:
             randomise(self, seed)
 
     @torch.no_grad()
@@ -88,10 +92,8 @@ class Decoder(nn.Module):
         return F.linear(ops.rmsnorm(last, self.norm, self.preset.eps), self.head)[:, 0]
 
     def _rotation(self, positions: Tensor) -> tuple[Tensor, Tensor]:
-        """cos and sin of position * theta^(-2i / head_dim), computed in float32, where the angle is exact enough."""
-        dim = self.preset.head_dim
-        powers = torch.arange(0, dim, 2, device=positions.device, dtype=torch.float32) / dim
-        angles = positions[:, None].float() * self.preset.rope_theta**-powers
+        """cos and sin of position * frequency, computed in float32, where the angle is exact enough."""
+        angles = positions[:, None].float() * self.frequencies
         return angles.cos().to(self.norm.dtype), angles.sin().to(self.norm.dtype)
 
 
@@ -105,6 +107,7 @@ class Block(nn.Module):
         heads = (preset.heads + 2 * preset.kv_heads) * preset.head_dim
         self.attention_norm = _weight(preset.hidden, dtype=dtype)
         self.qkv = _weight(heads, preset.hidden, dtype=dtype)
+        self.qkv_bias = _weight(heads, dtype=dtype) if preset.qkv_bias else None
         self.out = _weight(preset.hidden, preset.heads * preset.head_dim, dtype=dtype)
         self.mlp_norm = _weight(preset.hidden, dtype=dtype)
         self.gate_up = _weight(2 * preset.intermediate, preset.hidden, dtype=dtype)
@@ -121,7 +124,7 @@ class Block(nn.Module):
     def _attend(self, x: Tensor, step: Step, keys: Tensor, values: Tensor, ops: OpTable) -> Tensor:
         shape = self.preset
         batch, seq, _ = x.shape
-        heads = F.linear(x, self.qkv).view(batch, seq, -1, shape.head_dim).transpose(1, 2)
+        heads = F.linear(x, self.qkv, self.qkv_bias).view(batch, seq, -1, shape.head_dim).transpose(1, 2)
         q, k, v = torch.split(heads, [shape.heads, shape.kv_heads, shape.kv_heads], dim=1)
         q, k = rotate(q, step.cos, step.sin), rotate(k, step.cos, step.sin)
         keys.index_copy_(2, step.positions, k)
@@ -172,13 +175,13 @@ def randomise(model: Decoder, seed: int) -> None:
     """Fill the weights from one seed, on their device, in the order of their names.
 
     Matrices get a standard deviation of 1 / sqrt(columns), so that activations neither die nor explode; the embedding
-    0.02, as Llama's initialiser, so that a tied head doesn't just repeat its input; norms 1 +- 0.1, so that a kernel
-    that forgets the weight is seen in the logits.
+    0.02, as Llama's initialiser, so that a tied head doesn't just repeat its input; norms 1 +- 0.1 and biases
+    0 +- 0.1, so that a kernel that forgets either is seen in the logits.
     """
     generator = torch.Generator(model.embedding.device).manual_seed(seed)
     for name, weight in _by_name(model):
         if weight.dim() == 1:
-            weight.normal_(1.0, 0.1, generator=generator)
+            weight.normal_(0.0 if name.endswith("bias") else 1.0, 0.1, generator=generator)
         else:
             weight.normal_(0.0, 0.02 if name == "embedding" else weight.shape[1] ** -0.5, generator=generator)
 

@@ -11,12 +11,31 @@ from kernelyard.registry.spec import DTYPE_BYTES, require
 
 
 @dataclass(frozen=True, slots=True)
+class RopeScaling:
+    """How Llama 3.1 stretches its rotary frequencies from `original_context` positions to `factor` times as many.
+
+    `low_freq_factor` and `high_freq_factor` bound the band between what is stretched and what is left: see `rotary`.
+    """
+
+    factor: float
+    low_freq_factor: float
+    high_freq_factor: float
+    original_context: int
+
+    def __post_init__(self) -> None:
+        require(self.factor >= 1, f"rope scaling: factor is {self.factor}, it must be at least 1")
+        low, high = self.low_freq_factor, self.high_freq_factor
+        require(0 < low < high, f"rope scaling: low_freq_factor {low} must be above 0 and below high_freq_factor {high}")
+        require(self.original_context > 0, f"rope scaling: original_context is {self.original_context}, it must be at least 1")
+
+
+@dataclass(frozen=True, slots=True)
 class Preset:
     """The shape of a Llama-style decoder.
 
-    `context` is the most positions a sequence may take; `tied` says that the output head is the embedding.
-    `rope_theta` is the base of the rotary frequencies; the stretching that Llama 3.1 applies to them for long
-    contexts changes values, not time, and is left out.
+    `context` is the most positions a sequence may take; `tied` says that the output head is the embedding; `qkv_bias`, that
+    q, k and v have a bias, as in Qwen2. `rope_theta` is the base of the rotary frequencies. `rope_scaling` is what a
+    checkpoint asks for; the presets below go without, as with random weights it changes values, not time.
     """
 
     name: str
@@ -31,6 +50,8 @@ class Preset:
     tied: bool = False
     rope_theta: float = 500_000.0
     eps: float = 1e-5
+    qkv_bias: bool = False
+    rope_scaling: RopeScaling | None = None
 
     def __post_init__(self) -> None:
         sizes = ("hidden", "layers", "heads", "kv_heads", "head_dim", "intermediate", "vocab", "context")
@@ -48,7 +69,8 @@ class Preset:
     def parameters(self) -> int:
         """Weights in all, a tied head counted once."""
         attention = self.hidden * self.head_dim * (2 * self.heads + 2 * self.kv_heads)
-        block = attention + 3 * self.hidden * self.intermediate + 2 * self.hidden
+        bias = self.head_dim * (self.heads + 2 * self.kv_heads) if self.qkv_bias else 0
+        block = attention + bias + 3 * self.hidden * self.intermediate + 2 * self.hidden
         return self.layers * block + self.vocab * self.hidden * (1 if self.tied else 2) + self.hidden
 
     def weight_bytes(self, dtype: str) -> int:

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import torch
 
@@ -33,7 +34,7 @@ from kernelyard.registry import machine
 
 
 def profile(
-    preset: str | Preset = "tiny",
+    preset: str | Preset | None = None,
     device_type: str | None = None,
     *,
     prompt_lengths: Sequence[int] | None = None,
@@ -45,15 +46,16 @@ def profile(
     compile: bool = True,
     seed: int = 0,
     plan: Plan = PLAN,
+    checkpoint: str | Path | None = None,
     progress: Callable[[Progress], None] | None = None,
 ) -> ProfileReport:
-    """Profile a preset (or a Preset of your own) with random weights on a device type.
+    """Profile a preset (tiny, or a Preset of your own) with random weights, or a checkpoint's folder with its own, on a device type.
 
-    Lengths default to those frozen for the device class. `ops` are the ops to swap, all by default. `new_tokens` steps
+    Lengths default to those frozen for the device class that fit the context. `ops` are the ops to swap, all by default. `new_tokens` steps
     are timed at each context, and `ms` is one of them. Raises UnknownName, UsageError or Unsupported before any work.
     """
     asked = request(preset, device_type, prompt_lengths=prompt_lengths, context_lengths=context_lengths, new_tokens=new_tokens,
-                    batch=batch, dtype=dtype, ops=ops, compile=compile, seed=seed, plan=plan)  # fmt: skip
+                    batch=batch, dtype=dtype, ops=ops, compile=compile, seed=seed, plan=plan, checkpoint=checkpoint)  # fmt: skip
     what = f"the weights, cache and activations of preset {asked.preset.name} in {asked.dtype}"
     memory.require(asked.need_bytes, asked.device_type, what)
     return run(asked, progress or (lambda step: None))
@@ -63,7 +65,7 @@ def run(asked: Request, progress: Callable[[Progress], None]) -> ProfileReport:
     """Do what was asked: a model once, then case by case."""
     started, total = time.monotonic(), len(asked.cases) + 1
     progress(Progress(0, total, f"weights of {asked.preset.name}, {asked.preset.weight_bytes(asked.dtype) / 1e9:.2f} GB"))
-    model = Decoder(asked.preset, device=asked.device_type, dtype=getattr(torch, asked.dtype), seed=asked.seed)
+    model = _model(asked, getattr(torch, asked.dtype))
     rows, laws, skipped = list[Row](), list[AmdahlRow](), dict[str, str]()
     identity = machine.identity(asked.device_type)
     # The compiler keeps 8 variants of a function; each length is one, and past the limit it would quietly run eager.
@@ -79,3 +81,9 @@ def run(asked: Request, progress: Callable[[Progress], None]) -> ProfileReport:
     progress(Progress(total, total, "done"))
     return ProfileReport(asked.preset.name, identity, asked.dtype, asked.seed, torch.get_num_threads(), asked.swapped,
                          tuple(rows), tuple(laws), skipped, states, time.monotonic() - started)  # fmt: skip
+
+
+def _model(asked: Request, dtype: torch.dtype) -> Decoder:
+    if asked.checkpoint:
+        return asked.checkpoint.load(asked.device_type, dtype)
+    return Decoder(asked.preset, device=asked.device_type, dtype=dtype, seed=asked.seed)

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
+from kernelyard.decoder import checkpoint as checkpoints
 from kernelyard.decoder import presets
 from kernelyard.decoder.cases import Case
+from kernelyard.decoder.checkpoint import Checkpoint
 from kernelyard.decoder.ops import NAMES, check_names
 from kernelyard.decoder.presets import Lengths, Preset
 from kernelyard.errors import UsageError
@@ -21,7 +24,10 @@ PLAN = Plan(budget_s=4.0, most_batches=10)
 
 @dataclass(frozen=True)
 class Request:
-    """A profile that makes sense: names known, lengths within the preset's context. Made by `request`, before any work."""
+    """A profile that makes sense: names known, lengths within the preset's context. Made by `request`, before any work.
+
+    `checkpoint` has the weights, and its shape is the preset; without one they are random.
+    """
 
     preset: Preset
     device_type: str
@@ -32,6 +38,7 @@ class Request:
     seed: int
     compile: bool
     plan: Plan
+    checkpoint: Checkpoint | None = None
 
     @property
     def cases(self) -> tuple[Case, ...]:
@@ -52,7 +59,7 @@ class Request:
 
 
 def request(
-    preset: str | Preset,
+    preset: str | Preset | None,
     device_type: str | None = None,
     *,
     prompt_lengths: Sequence[int] | None = None,
@@ -64,15 +71,20 @@ def request(
     compile: bool = True,
     seed: int = 0,
     plan: Plan = PLAN,
+    checkpoint: str | Path | None = None,
 ) -> Request:
-    """Check what was asked and fill in the defaults; touches no device."""
-    shape = presets.find(preset) if isinstance(preset, str) else preset
+    """Check what was asked and fill in the defaults; touches no device. Without preset and checkpoint, the preset is tiny."""
+    if preset is not None and checkpoint is not None:
+        raise UsageError("a preset and a checkpoint were given.", do="Give one: a checkpoint's config.json has its shape.")
+    found = None if checkpoint is None else checkpoints.find(checkpoint)
+    shape = found.preset if found else presets.find(preset or "tiny") if isinstance(preset, str | None) else preset
     kind = machine.check_device(device_type)
-    frozen = presets.LENGTHS[kind]
+    new = presets.LENGTHS[kind].new_tokens if new_tokens is None else new_tokens
+    frozen = _fitting(presets.LENGTHS[kind], new, shape.context)
     lengths = Lengths(
         frozen.prompts if prompt_lengths is None else tuple(prompt_lengths),
         frozen.contexts if context_lengths is None else tuple(context_lengths),
-        frozen.new_tokens if new_tokens is None else new_tokens,
+        new,
     )
     asked = Request(
         shape,
@@ -84,9 +96,17 @@ def request(
         seed,
         compile,
         plan,
+        found,
     )
     _check_lengths(asked)
     return asked
+
+
+def _fitting(frozen: Lengths, new_tokens: int, context: int) -> Lengths:
+    """The frozen lengths that fit a model's context: a checkpoint's may be shorter than any preset's."""
+    prompts = tuple(length for length in frozen.prompts if length <= context)
+    contexts = tuple(length for length in frozen.contexts if length + new_tokens <= context)
+    return Lengths(prompts, contexts, frozen.new_tokens)
 
 
 def _dtype(name: str) -> str:
@@ -102,7 +122,8 @@ def _dtype(name: str) -> str:
 def _check_lengths(asked: Request) -> None:
     lengths, most = asked.lengths, asked.preset.context
     if not asked.cases:
-        raise UsageError("no prompt and no context length was given.", do="Give at least one.")
+        exists = f"{asked.preset.name} takes {most} positions."
+        raise UsageError("no prompt and no context length was given.", exists=exists, do="Give at least one.")
     if not asked.swapped:
         raise UsageError("no op to swap was given.", exists=f"There are: {', '.join(NAMES)}.")
     if min((*lengths.prompts, *lengths.contexts, lengths.new_tokens, asked.batch)) < 1:
