@@ -20,7 +20,7 @@ from types import MethodType
 
 from torch import nn
 
-from kernelyard.decoder.swap_layers import OPS, Forward, fit
+from kernelyard.decoder.swap_layers import OPS, Forward, Made, fit
 from kernelyard.decoder.swap_report import Fallbacks, Layer, Left, Swap
 from kernelyard.decoder.swap_serving import serving
 from kernelyard.errors import InvalidInput, UnknownName, UsageError
@@ -46,7 +46,8 @@ def swap(model: nn.Module, *, ops: Iterable[str] | None = None, kernels: Mapping
         raise UsageError(f"{type(model).__name__} has swapped layers already: {first}.", do="Call kernelyard.unswap(model) first.")
     fallbacks, swapped, left = Fallbacks(), [], []
     serve = {op: serving(op, pinned.get(op)) for op in chosen}
-    fits = [(name, module, fit(module, serve, fallbacks)) for name, module in model.named_modules()]
+    made: Made = {}
+    fits = [(name, module, fit(module, serve, fallbacks, made)) for name, module in model.named_modules()]
     for name, module, found in fits:  # all are looked at first: what a layer is must not depend on what was swapped before it
         left += [Left(name, type(module).__name__, op, reason) for op, reason in found.reasons]
         if found.forward is not None:

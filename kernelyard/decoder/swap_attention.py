@@ -73,7 +73,8 @@ def rebound(function: Function, meanings: Mapping[str, Any]) -> Function:
             raise ValueError("its forward has a decorator that does not hold it")
         inside = rebound(inner, meanings)
         closure = tuple(CellType(inside) if cell.cell_contents is inner else cell for cell in closure)
-    copy = FunctionType(function.__code__, names, function.__name__, function.__defaults__, closure)
+    # A code object of its own: torch.compile keeps what it compiled with the code, and its names are in the globals it was compiled under.
+    copy = FunctionType(function.__code__.replace(), names, function.__name__, function.__defaults__, closure)
     copy.__kwdefaults__, copy.__qualname__, copy.__doc__ = function.__kwdefaults__, function.__qualname__, function.__doc__
     copy.__module__, copy.__annotations__ = function.__module__, function.__annotations__
     if inner is not None:

@@ -50,15 +50,21 @@ class Fit:
     reasons: tuple[tuple[str, str], ...] = ()
 
 
-def fit(module: nn.Module, serve: Mapping[str, Serve], fallbacks: Fallbacks) -> Fit:
-    """What a layer gets of the ops asked for; `serve` has what calls each."""
+Made = dict[tuple[type, tuple[str, ...]], Forward]
+"""Forwards of one swap, which layers of a class share, as they share their class's: torch.compile then compiles one for all."""
+
+
+def fit(module: nn.Module, serve: Mapping[str, Serve], fallbacks: Fallbacks, made: Made) -> Fit:
+    """What a layer gets of the ops asked for; `serve` has what calls each, `made` the forwards so far."""
     asked = [op for op in serve if _alike(module, PARTS[op])]
     if not asked:
         return Fit()
     reasons = {op: reason for op in asked if (reason := _why_not(module, op))}
     fitting = tuple(op for op in asked if op not in reasons)
-    forward = _forward(module, {op: serve[op] for op in fitting}, fallbacks) if fitting else None
-    return Fit(forward, fitting, tuple(reasons.items()))
+    key = type(module), fitting
+    if fitting and key not in made:
+        made[key] = _forward(module, {op: serve[op] for op in fitting}, fallbacks)
+    return Fit(made.get(key), fitting, tuple(reasons.items()))
 
 
 def names_of(part: str) -> tuple[str, ...]:
