@@ -246,16 +246,26 @@ def test_gradient_checkpointing_works():
     assert all(weight.grad is not None for weight in model.parameters())
 
 
-@pytest.mark.parametrize("kernels", [None, PLAIN], ids=["free", "pinned"])
-def test_a_compiled_swapped_model_keeps_its_logits(kernels: dict[str, str] | None, tmp_path: Path):
+def test_a_compiled_swapped_model_keeps_its_logits(tmp_path: Path):
     torch._dynamo.reset()
     model, tokens = tiny("Llama"), prompts()
     before = logits(model, tokens)
-    with kernelyard.swap(model, kernels=kernels):
+    with kernelyard.swap(model):
         compiled = torch.compile(model, backend="eager")
         assert close(before, logits(compiled, tokens))
         served = calls(tmp_path, lambda: logits(compiled, tokens))
     assert served == {op: count for op, count in ONCE.items() if op != "attention"}, "its mask can't be read inside a graph"
+
+
+def test_a_pin_holds_inside_a_compiled_model():
+    """A compiled call chooses its kernel when it runs: a pin that was traced would be over by then."""
+    torch._dynamo.reset()
+    norm, x = tiny("Llama").model.norm, torch.randn(3, 64)
+    with kernelyard.use(rmsnorm="cpp.onepass"), kernelyard.swap(norm, kernels={"rmsnorm": "torch.eager"}), torch.no_grad():
+        pins.forget()
+        selections.forget()
+        torch.compile(norm, backend="eager")(x)
+    assert [(one.op, one.kernel) for one in kernelyard.selections()] == [("rmsnorm", "torch.eager")]
 
 
 def test_hooks_on_modules_that_an_op_takes_in_are_still_called():
