@@ -7,6 +7,7 @@ print(kernelyard.explain("rmsnorm", x, w))              # why that one
 print(kernelyard.profile_ops(model, tokens))            # which operations its time goes to
 with kernelyard.capture("my-model"): model(tokens)      # the workloads it asks for, as a matrix to tune
 print(kernelyard.selections())                          # which kernel served which of them, and why
+with kernelyard.swap(model): model.generate(tokens)     # registered ops inside a Hugging Face Llama, Qwen2 or Mistral
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from kernelyard.registry import choices, misses, proofs, rules
 
 if TYPE_CHECKING:
     from kernelyard import ops as ops
+    from kernelyard.decoder.swap import swap as swap
+    from kernelyard.decoder.swap import unswap as unswap
     from kernelyard.measure.op_shares import profile_ops as profile_ops
     from kernelyard.registry.capture import capture as capture
     from kernelyard.registry.dispatch import Selection as Selection
@@ -24,7 +27,7 @@ if TYPE_CHECKING:
     from kernelyard.registry.selections import selections as selections
 
 __version__ = "0.1.0"
-__all__ = ["capture", "explain", "ops", "profile_ops", "selections", "use"]
+__all__ = ["capture", "explain", "ops", "profile_ops", "selections", "swap", "unswap", "use"]
 
 choices.connect("kernelyard.store.choices:find")
 rules.connect("kernelyard.store.rules:find")
@@ -63,4 +66,8 @@ def __getattr__(name: str) -> Any:
         from kernelyard.measure.op_shares import profile_ops
 
         return profile_ops
+    if name in ("swap", "unswap"):
+        from kernelyard.decoder import swap
+
+        return getattr(swap, name)
     raise AttributeError(f"kernelyard has no '{name}'. Public: {', '.join(__all__)}.")

@@ -4,6 +4,9 @@ It knows the registry's ops by name and nothing of the kernels behind them; it d
 Read `presets`, `model` (the whole model in one file), `cache`, `ops` (who serves the model's ops), `engines`
 (eager, compiled, CUDA graph), `generate`, then `profile`, `inside` and `amdahl`; `checkpoint` for weights that are not random.
 
+Models of transformers instead: `swap` (what people call), `swap_layers` (which op fits which layer), `swap_forwards`, `swap_attention`
+and `swap_masks`; transformers itself is never imported.
+
     from kernelyard.decoder.profile import profile
     print(profile("tiny", "cpu").to_json())
 
