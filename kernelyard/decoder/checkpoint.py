@@ -71,8 +71,9 @@ def find(folder: str | Path) -> Checkpoint:
     config = read_config(folder)
     preset = preset_of(config, _name(folder))
     tensors = stored(folder)
-    _check_names(preset, tensors)
-    _check_shapes(preset, tensors)
+    wanted = places(preset)
+    _check_names(preset, wanted, tensors)
+    _check_shapes(preset, wanted, tensors)
     for name, one in tensors.items():
         if one.dtype not in DTYPES:
             raise Unsupported(f"{name} in {one.file} has dtype {one.dtype}.", exists=f"The decoder reads: {', '.join(DTYPES)}.")
@@ -90,8 +91,7 @@ def _name(folder: Path) -> str:
     return folder.name
 
 
-def _check_names(preset: Preset, tensors: Mapping[str, Stored]) -> None:
-    wanted = places(preset)
+def _check_names(preset: Preset, wanted: Mapping[str, Place], tensors: Mapping[str, Stored]) -> None:
     missing = [name for name in wanted if name not in tensors]
     if missing == [HEAD]:
         raise InvalidInput(f"the files of {preset.name} have no {HEAD}, and its config.json doesn't tie the head.",
@@ -106,8 +106,8 @@ def _check_names(preset: Preset, tensors: Mapping[str, Stored]) -> None:
                            do="It may be another checkpoint's, or the architecture one that the decoder doesn't run.")  # fmt: skip
 
 
-def _check_shapes(preset: Preset, tensors: Mapping[str, Stored]) -> None:
-    needed = {name: place.shape for name, place in places(preset).items()}
+def _check_shapes(preset: Preset, wanted: Mapping[str, Place], tensors: Mapping[str, Stored]) -> None:
+    needed = {name: place.shape for name, place in wanted.items()}
     for name, shape in {HEAD: needed[EMBEDDING], **needed}.items():
         if name in tensors and tensors[name].shape != shape:
             raise InvalidInput(

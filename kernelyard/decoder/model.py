@@ -92,9 +92,8 @@ class Decoder(nn.Module):
         return F.linear(ops.rmsnorm(last, self.norm, self.preset.eps), self.head)[:, 0]
 
     def _rotation(self, positions: Tensor) -> tuple[Tensor, Tensor]:
-        """cos and sin of position * frequency, computed in float32, where the angle is exact enough."""
-        angles = positions[:, None].float() * self.frequencies
-        return angles.cos().to(self.norm.dtype), angles.sin().to(self.norm.dtype)
+        cos, sin = rotary.turned(positions, self.frequencies)
+        return cos.to(self.norm.dtype), sin.to(self.norm.dtype)
 
 
 class Block(nn.Module):

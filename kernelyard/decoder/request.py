@@ -77,14 +77,13 @@ def request(
     if preset is not None and checkpoint is not None:
         raise UsageError("a preset and a checkpoint were given.", do="Give one: a checkpoint's config.json has its shape.")
     found = None if checkpoint is None else checkpoints.find(checkpoint)
-    shape = found.preset if found else presets.find(preset or "tiny") if isinstance(preset, str | None) else preset
+    shape = found.preset if found else preset if isinstance(preset, Preset) else presets.find(preset or "tiny")
     kind = machine.check_device(device_type)
-    new = presets.LENGTHS[kind].new_tokens if new_tokens is None else new_tokens
-    frozen = _fitting(presets.LENGTHS[kind], new, shape.context)
+    frozen = _fitting(presets.LENGTHS[kind], new_tokens, shape.context)
     lengths = Lengths(
         frozen.prompts if prompt_lengths is None else tuple(prompt_lengths),
         frozen.contexts if context_lengths is None else tuple(context_lengths),
-        new,
+        frozen.new_tokens,
     )
     asked = Request(
         shape,
@@ -102,11 +101,11 @@ def request(
     return asked
 
 
-def _fitting(frozen: Lengths, new_tokens: int, context: int) -> Lengths:
-    """The frozen lengths that fit a model's context: a checkpoint's may be shorter than any preset's."""
+def _fitting(frozen: Lengths, new_tokens: int | None, context: int) -> Lengths:
+    """The frozen lengths that fit a model's context, a checkpoint's may be shorter than any preset's, with the new tokens asked for."""
+    new = frozen.new_tokens if new_tokens is None else new_tokens
     prompts = tuple(length for length in frozen.prompts if length <= context)
-    contexts = tuple(length for length in frozen.contexts if length + new_tokens <= context)
-    return Lengths(prompts, contexts, frozen.new_tokens)
+    return Lengths(prompts, tuple(length for length in frozen.contexts if length + new <= context), new)
 
 
 def _dtype(name: str) -> str:

@@ -33,8 +33,12 @@ def frequencies(preset: Preset, device: torch.device | str) -> Tensor:
 
 def table(preset: Preset, positions_count: int, device: torch.device | str) -> tuple[Tensor, Tensor]:
     """cos and sin of positions 0 to positions_count - 1, each (positions_count, head_dim / 2) float32."""
-    positions = torch.arange(positions_count, dtype=torch.float32, device=device)
-    angles = positions[:, None] * frequencies(preset, device)
+    return turned(torch.arange(positions_count, device=device), frequencies(preset, device))
+
+
+def turned(positions: Tensor, frequencies: Tensor) -> tuple[Tensor, Tensor]:
+    """cos and sin of positions (n,) times frequencies (head_dim / 2,), in float32, where the angle is exact enough."""
+    angles = positions[:, None].float() * frequencies
     return angles.cos(), angles.sin()
 
 

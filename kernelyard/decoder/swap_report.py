@@ -10,6 +10,8 @@ from types import MappingProxyType
 import torch
 from torch import nn
 
+from kernelyard.registry.aligned import aligned
+
 
 class Fallbacks:
     """How often the model's own code served in place of an op. Calls inside compiled code are not seen."""
@@ -83,5 +85,4 @@ class Swap:
         left = Counter((one.op, one.kind, one.reason) for one in self.left)
         rows += [(op, f"{count} {kind}", "left alone", reason) for (op, kind, reason), count in left.items()]
         rows += [(op, f"{count} calls", "by the model", reason) for (op, reason), count in self.fallbacks.items()]
-        widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-        return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows)
+        return aligned(rows)

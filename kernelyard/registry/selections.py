@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from kernelyard.registry.aligned import aligned
 from kernelyard.registry.spec import Config, Missed, Workload, config_key
 
 if TYPE_CHECKING:  # `import kernelyard` leads here, and must cost nothing
@@ -58,9 +59,7 @@ class Selections(tuple[Served, ...]):
         if not self:
             return "No op of kernelyard was called in this process."
         head = ("op", "workload", "device", "kernel", "calls", "missed", "because")
-        rows = [head, *(_cells(one) for one in self)]
-        widths = [max(len(row[i]) for row in rows) for i in range(len(head))]
-        return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows)
+        return aligned([head, *(_cells(one) for one in self)])
 
 
 _noted: dict[Key, Selection] = {}

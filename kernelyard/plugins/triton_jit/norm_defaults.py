@@ -38,9 +38,8 @@ def added_row(workload: Workload) -> Config:
 
     Of 128 columns launches overlap, which rmsnorm's must not: (32768, 128) on one H200 9.26 us, 10.0 without; max_autotune 9.95.
     """
-    narrow = workload.device != "cpu" and 64 < workload.dim("cols") <= 128
     config = {**row(workload), "stored": "at_once" if workload.dim("cols") > 16384 else "last"}
-    return {**config, "overlap": True} if narrow else config
+    return {**config, "overlap": True} if workload.device != "cpu" and block_cols(workload) == 128 else config
 
 
 def added_sweep(workload: Workload) -> Config:

@@ -81,17 +81,11 @@ SPILLS = f"a thread would hold more than {norm_defaults.GRADIENT_PER_THREAD} ele
 
 
 def _row_hints(workload: Workload) -> tuple[Config, ...]:
-    """The neighbours of the default in warps: the axis that matters most."""
-    return _other_warps(norm_defaults.row(workload), workload)
+    return spaces.other_warps(norm_defaults.row(workload), workload)
 
 
 def _added_row_hints(workload: Workload) -> tuple[Config, ...]:
-    return _other_warps(norm_defaults.added_row(workload), workload)
-
-
-def _other_warps(default: Config, workload: Workload) -> tuple[Config, ...]:
-    near = [{**default, "num_warps": w} for w in (int(default["num_warps"]) // 2, 2 * int(default["num_warps"])) if 1 <= w <= 32]
-    return tuple(config for config in near if all(rule.holds(config, workload) for rule in spaces.ROW.constraints))
+    return spaces.other_warps(norm_defaults.added_row(workload), workload)
 
 
 ROW = ConfigSpace((*spaces.ROW_PARAMETERS, spaces.WEIGHT, OVERLAP), spaces.ROW.constraints, norm_defaults.row, _row_hints)

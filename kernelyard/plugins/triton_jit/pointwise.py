@@ -53,10 +53,7 @@ def _row_spread(config: Config, workload: Workload) -> bool:
 
 
 def _row_hints(workload: Workload) -> tuple[Config, ...]:
-    """The neighbours of the default in warps: the axis that matters most."""
-    default = pointwise_defaults.softmax_row(workload)
-    near = [{**default, "num_warps": w} for w in (int(default["num_warps"]) // 2, 2 * int(default["num_warps"])) if 1 <= w <= 32]
-    return tuple(config for config in near if all(rule.holds(config, workload) for rule in spaces.ROW.constraints))
+    return spaces.other_warps(pointwise_defaults.softmax_row(workload), workload)
 
 
 def _pairs_fit(config: Config, workload: Workload) -> bool:

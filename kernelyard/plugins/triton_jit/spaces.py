@@ -63,11 +63,14 @@ ROW_PARAMETERS = (
 WEIGHT = Parameter("weight", ("late", "early"), "'early' loads it beside x: a latency less, and more registers (96 to 120 at 4096 columns)")
 
 
-def _row_hints(workload: Workload) -> tuple[Config, ...]:
-    """The neighbours of the default in warps: the axis that matters most."""
-    default = defaults.row(workload)
+def other_warps(default: Config, workload: Workload) -> tuple[Config, ...]:
+    """The neighbours of a default of `ROW`, or of a space with its constraints, in warps: the axis that matters most."""
     near = [{**default, "num_warps": w} for w in (int(default["num_warps"]) // 2, 2 * int(default["num_warps"])) if 1 <= w <= 32]
-    return tuple(config for config in near if _row_fits(config, workload) and _row_busy(config, workload))
+    return tuple(config for config in near if all(rule.holds(config, workload) for rule in ROW.constraints))
+
+
+def _row_hints(workload: Workload) -> tuple[Config, ...]:
+    return other_warps(defaults.row(workload), workload)
 
 
 ROW = ConfigSpace(ROW_PARAMETERS, (Constraint(_row_fits, SPILLS), Constraint(_row_busy, IDLE), PADDED), defaults.row, _row_hints)
