@@ -13,6 +13,8 @@ from kernelyard.contracts.linear_swiglu import LINEAR_SWIGLU
 from kernelyard.contracts.matmul import MATMUL
 from kernelyard.contracts.rmsnorm import RMSNORM
 from kernelyard.contracts.rmsnorm_backward import RMSNORM_BACKWARD
+from kernelyard.contracts.rmsnorm_linear import RMSNORM_LINEAR
+from kernelyard.contracts.rmsnorm_linear_swiglu import RMSNORM_LINEAR_SWIGLU
 from kernelyard.contracts.rope import ROPE
 from kernelyard.contracts.softmax import SOFTMAX
 from kernelyard.contracts.softmax_backward import SOFTMAX_BACKWARD
@@ -38,5 +40,7 @@ plugin = Plugin(
         LINEAR_SWIGLU,
         ATTENTION,
         ATTENTION_DECODE,
+        RMSNORM_LINEAR,
+        RMSNORM_LINEAR_SWIGLU,
     ),
 )

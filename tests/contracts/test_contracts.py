@@ -255,7 +255,7 @@ def test_the_correctness_matrix_of_rmsnorm_has_its_other_meanings() -> None:
 def test_declaring_all_ops_makes_few_points_because_ops_share_them() -> None:
     """Each costs some microseconds whenever a command starts."""
     points = {id(point) for op in OPS for matrix in op.matrices.values() for point in matrix}
-    assert len(points) < 1700 < sum(len(matrix) for op in OPS for matrix in op.matrices.values())
+    assert len(points) < 1800 < sum(len(matrix) for op in OPS for matrix in op.matrices.values())
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,8 @@ from kernelyard.registry.op import Op
 from tests.contracts.cases import outputs, plain_torch, typical
 
 FORWARD = {op.name: op for op in plugin.ops if op.gradient is not None}
-DIFFERENTIABLE = {"vector_add": 2, "softmax": 1, "rmsnorm": 2, "add_rmsnorm": 3, "swiglu": 2, "rope": 1, "matmul": 2, "linear_swiglu": 2}
+DIFFERENTIABLE = {"vector_add": 2, "softmax": 1, "rmsnorm": 2, "add_rmsnorm": 3, "swiglu": 2, "rope": 1, "matmul": 2, "linear_swiglu": 2,
+                  "rmsnorm_linear": 3, "rmsnorm_linear_swiglu": 3}  # fmt: skip
 """How many of the first tensors have a gradient."""
 
 
