@@ -5,6 +5,7 @@ from __future__ import annotations
 from kernelyard.plugins.triton_jit import (
     attention_decode_views,
     attentions,
+    normed_products,
     norms,
     pointwise,
     products,
@@ -14,5 +15,5 @@ from kernelyard.plugins.triton_jit import (
 
 KERNELS = (
     *norms.KERNELS, *pointwise.KERNELS, *products.KERNELS, *products_described.KERNELS, *products_skinny.KERNELS, *attentions.KERNELS,
-    *attention_decode_views.KERNELS,
+    *attention_decode_views.KERNELS, *normed_products.KERNELS,
 )  # fmt: skip
