@@ -61,8 +61,11 @@ def test_the_author_s_config_and_hints_are_in_the_space_of_every_point(name: str
     assert len(hints) > 2 and all(kernel.space.allows(hint, workload) for hint in hints)
 
 
+SERVED = [(1, True, False), (2, True, True), (4, True, True), (5, False, True), (17, False, False)]
+
+
 @BOTH
-@pytest.mark.parametrize(("rows", "alone", "few"), [(1, True, False), (2, True, True), (4, True, True), (5, False, True), (17, False, False)])
+@pytest.mark.parametrize(("rows", "alone", "few"), SERVED)
 def test_up_to_four_rows_are_served_without_tensor_cores_and_2_to_16_with(op: Op, rows: int, alone: bool, few: bool) -> None:
     served = {name: bool(kernel_of(op, name).support.fits(work(op, rows, 64, 64))) for name in ("gemv", "skinny")}
     assert served == {"gemv": alone, "skinny": few}

@@ -36,8 +36,8 @@ def _of_a_product(workload: Workload) -> Answer:
     """Inductor may leave the product to a library, which rounds it and asks torch's switch for TF32."""
     if workload.dtype == "float32":
         return timed_only("torch's switch for TF32 decides about its products") if workload.device == "cuda" else YES
-    gated = workload.op.endswith("linear_swiglu")
-    followed = gated or workload.has("bias") or (workload.op == "matmul" and (workload.static("activation") != "none" or workload.has("residual")))
+    ended = workload.op == "matmul" and (workload.static("activation") != "none" or workload.has("residual"))
+    followed = ended or workload.op.endswith("linear_swiglu") or workload.has("bias")
     return timed_only("it may round the product before what follows it") if followed else YES
 
 

@@ -86,7 +86,9 @@ plugin = Plugin(
         _composed("rmsnorm_linear", "rmsnorm_linear:composed", "rmsnorm, then matmul, by whatever serves them"),
         _composed("rmsnorm_linear_swiglu", "rmsnorm_linear:composed_gated", "rmsnorm, then linear_swiglu, by whatever serves them"),
         _plain("rmsnorm_linear", "a norm and a linear layer", "it rounds the product before the bias"),
-        _plain("rmsnorm_linear_swiglu", "a norm, a linear layer, silu and a product", "it rounds after each step", entry="rmsnorm_linear:plain_gated"),
+        _plain(
+            "rmsnorm_linear_swiglu", "a norm, a linear layer, silu and a product", "it rounds after each step", entry="rmsnorm_linear:plain_gated"
+        ),
         _plain("softmax", "torch.softmax as it is", "it leaves rows of all -inf as NaN, where the contract has zeros"),
         _plain("rmsnorm_backward", "the kernel of torch.nn.functional.rms_norm's gradient", "it knows no offset", ("cuda",)),
         _plain("add_rmsnorm_backward", "the kernel of torch.nn.functional.rms_norm's gradient, a sum", "it knows no offset", ("cuda",)),

@@ -138,7 +138,8 @@ def _constants(workload: Workload, config: Config) -> dict[str, Any]:
     chunk = int(config["chunk"])
     return {
         "M": workload.dim("rows"), "WEIGHTS": int(config["weights"]), "CHUNK": chunk, "WHOLE": chunk >= workload.dim("k"),
-        "LOAD": "evict_first" if config["hint"] == "load" else "", "EARLY": bool(workload.static("constant_weights")), "PDL": overlaps(config),
+        "LOAD": "evict_first" if config["hint"] == "load" else "", "EARLY": bool(workload.static("constant_weights")),
+        "PDL": overlaps(config),
     }  # fmt: skip
 
 

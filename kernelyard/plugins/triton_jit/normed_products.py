@@ -185,7 +185,8 @@ ALONE = Support(
     ("cuda",), DTYPES, least={"k": 1}, most={"rows": MOST_ROWS_ALONE, "k": 2**30}, predicates=(two_dimensions, rows_of_w)
 )
 FEW = Support(
-    ("cuda",), HALVES, least={"rows": LEAST_ROWS, "k": 1, "n": 1}, most={"rows": MOST_ROWS, "k": 2**30}, predicates=(two_dimensions, rows_of_w)
+    ("cuda",), HALVES, least={"rows": LEAST_ROWS, "k": 1, "n": 1}, most={"rows": MOST_ROWS, "k": 2**30},
+    predicates=(two_dimensions, rows_of_w),
 )
 KERNELS = (
     _kernel("rmsnorm_linear", "gemv", "few rows normalised by every program, the weight read once", "gemv:gemv", ALONE, GEMV, 15),

@@ -116,8 +116,9 @@ def _launch(function: Any, workload: Workload, config: Config, weights: int, arg
         "LOAD": "evict_first" if config["hint"] == "load" else "", "AFTER": config["norm"] == "after", "PDL": overlaps(config),
     }  # fmt: skip
     grid = (triton.cdiv(weights, constants["WEIGHTS"]), 1, 1)
-    options = {"num_warps": int(config["num_warps"]), "num_stages": int(config["num_stages"]), "pdl": overlaps(config)}
-    return TritonLaunch(function, grid, arguments, constants, **options)
+    return TritonLaunch(
+        function, grid, arguments, constants, num_warps=int(config["num_warps"]), num_stages=int(config["num_stages"]), pdl=overlaps(config)
+    )
 
 
 def _fixed(workload: Workload) -> tuple[int, int, int, int, int]:
