@@ -16,6 +16,7 @@ from kernelyard.contracts.rmsnorm_backward import RMSNORM_BACKWARD
 from kernelyard.contracts.rmsnorm_linear import RMSNORM_LINEAR
 from kernelyard.contracts.rmsnorm_linear_swiglu import RMSNORM_LINEAR_SWIGLU
 from kernelyard.contracts.rope import ROPE
+from kernelyard.contracts.rope_attention_decode import ROPE_ATTENTION_DECODE
 from kernelyard.contracts.softmax import SOFTMAX
 from kernelyard.contracts.softmax_backward import SOFTMAX_BACKWARD
 from kernelyard.contracts.swiglu import SWIGLU
@@ -42,5 +43,6 @@ plugin = Plugin(
         ATTENTION_DECODE,
         RMSNORM_LINEAR,
         RMSNORM_LINEAR_SWIGLU,
+        ROPE_ATTENTION_DECODE,
     ),
 )

@@ -20,7 +20,7 @@ class Inputs:
     """`args` go to the kernel; `wide` are the same values in the reference's precision, `want` what it makes of them.
 
     `want` are the outputs, then the arguments that the op writes into as they are to be afterwards; `touched` tells by the name of such an
-    argument which elements are to be written. `wide` is kept for results that are small enough to guess at: else it is empty.
+    argument which elements are to be written, or are NaN, whose bits are nobody's. `wide` is kept for results that are small enough to guess at: else it is empty.
     """
 
     args: tuple[Any, ...]
@@ -101,7 +101,7 @@ def _from(op: Op, workload: Workload, args: tuple[Any, ...], regions: dict[str, 
         wide = tuple(a.to(wide_dtype, copy=True) if isinstance(a, Tensor) and a.is_floating_point() else a for a in own)
         with torch.no_grad():
             want = op.results(wide)
-        touched = {name: _differ(after, wide[i]) for (i, name), after in zip(_mutated(op), want[op.returns :], strict=True)}
+        touched = {name: after != wide[i] for (i, name), after in zip(_mutated(op), want[op.returns :], strict=True)}
         want = tuple(w.contiguous() if w.is_floating_point() else w.double().contiguous() for w in want)
         kept = wide if all(w.numel() <= diagnosis.MOST_ELEMENTS for w in want) else ()
         before = {name: region.buffer.clone() for name, region in regions.items()}
@@ -110,7 +110,3 @@ def _from(op: Op, workload: Workload, args: tuple[Any, ...], regions: dict[str, 
 
 def _mutated(op: Op) -> list[tuple[int, str]]:
     return [(i, argument.name) for i, argument in enumerate(op.arguments) if argument.mutated]
-
-
-def _differ(after: Tensor, before: Tensor) -> Tensor:
-    return ~((after == before) | (after.isnan() & before.isnan()))

@@ -25,6 +25,7 @@ FUNCTIONS = {
     "linear_swiglu": "kernelyard.plugins.eager.linear_swiglu:plain",
     "attention": "kernelyard.plugins.eager.attention:traceable",
     "attention_decode": "kernelyard.plugins.eager.attention_decode:eager",
+    "rope_attention_decode": "kernelyard.plugins.eager.rope_attention_decode:eager",
     "rmsnorm_linear": "kernelyard.plugins.eager.rmsnorm_linear:plain",
     "rmsnorm_linear_swiglu": "kernelyard.plugins.eager.rmsnorm_linear:plain_gated",
 }

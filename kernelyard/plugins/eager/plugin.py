@@ -89,6 +89,9 @@ plugin = Plugin(
         _plain(
             "rmsnorm_linear_swiglu", "a norm, a linear layer, silu and a product", "it rounds after each step", entry="rmsnorm_linear:plain_gated"
         ),
+        _eager("rope_attention_decode", "rope and attention by the formulas in float32, masked"),
+        _composed("rope_attention_decode", "rope_attention_decode:composed", "rope, a write, attention_decode, by whatever serves them"),
+        _plain("rope_attention_decode", "as models have it, with scaled_dot_product_attention, masked", "it rounds each product of rope"),
         _plain("softmax", "torch.softmax as it is", "it leaves rows of all -inf as NaN, where the contract has zeros"),
         _plain("rmsnorm_backward", "the kernel of torch.nn.functional.rms_norm's gradient", "it knows no offset", ("cuda",)),
         _plain("add_rmsnorm_backward", "the kernel of torch.nn.functional.rms_norm's gradient, a sum", "it knows no offset", ("cuda",)),
