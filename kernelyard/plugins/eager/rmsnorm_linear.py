@@ -7,6 +7,7 @@ linear_swiglu. It is what a call of many rows takes, where a product reuses the 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import torch
@@ -37,7 +38,7 @@ def composed(workload: Workload, config: Config) -> Linear:
 
     def linear(x: Tensor, norm: Tensor, w: Tensor, bias: Tensor | None, eps: float, constant_weights: bool) -> Tensor:
         normal = rmsnorm(x, norm, eps, casting="llama")
-        out: Tensor = matmul(normal.reshape(-1, x.shape[-1]), w.mT, bias)
+        out: Tensor = matmul(normal.reshape(math.prod(x.shape[:-1]), x.shape[-1]), w.mT, bias)
         return out.view(*x.shape[:-1], w.shape[0])
 
     return linear

@@ -11,9 +11,10 @@ from kernelyard.plugins.triton_jit import (
     products,
     products_described,
     products_skinny,
+    rope_attention_decode_space,
 )
 
 KERNELS = (
     *norms.KERNELS, *pointwise.KERNELS, *products.KERNELS, *products_described.KERNELS, *products_skinny.KERNELS, *attentions.KERNELS,
-    *attention_decode_views.KERNELS, *normed_products.KERNELS,
+    *attention_decode_views.KERNELS, *normed_products.KERNELS, *rope_attention_decode_space.KERNELS,
 )  # fmt: skip
