@@ -106,9 +106,9 @@ def _tolerance(workload: Workload) -> Tolerance:
     return Tolerance(
         1.01 * rounding * (1 + NORM_ROUNDINGS) + wide * (80 + k / 8),
         cast + 2 * drift + SMALLEST[workload.dtype],
-        f"one rounding of the result and {NORM_ROUNDINGS} of the factor, where they go one way, to {workload.dtype} of {rounding:.1e} each, "
-        f"and an eighth of a half unit in float32 for each of {k} terms; absolute, {cast:.1e} for the factor's roundings in results of "
-        f"size 1 that cancel, and twice the {drift:.1e} by which a float32 sum of {k} products may be off",
+        f"one rounding of the result and {NORM_ROUNDINGS} of the factor, where they go one way, to {workload.dtype} of {rounding:.1e} "
+        f"each, and an eighth of a half unit in float32 for each of {k} terms; absolute, {cast:.1e} for the factor's roundings in results "
+        f"of size 1 that cancel, and twice the {drift:.1e} by which a float32 sum of {k} products may be off",
         1 + NORM_ROUNDINGS,
     )
 

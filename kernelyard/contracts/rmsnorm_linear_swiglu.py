@@ -70,9 +70,9 @@ def _tolerance(workload: Workload) -> Tolerance:
         1.01 * rounding * (1 + 2 * NORM_ROUNDINGS) + 80 * wide,
         either * cast + 24 * drift + SMALLEST[workload.dtype],
         f"one rounding of the result to {workload.dtype} of {rounding:.1e} and {NORM_ROUNDINGS} of the factor of both sums, where they go "
-        f"one way, and an exponential in float32; absolute, {either:.1f} times the {cast:.1e} by which the factor's roundings move a sum of "
-        f"size 1, as silu's slope is {STEEPEST} and either sum is multiplied by the other, of up to {LARGEST}, and 24 times the {drift:.1e} "
-        f"by which a float32 sum of {k} products that cancel may be off",
+        f"one way, and an exponential in float32; absolute, {either:.1f} times the {cast:.1e} by which the factor's roundings move a sum "
+        f"of size 1, as silu's slope is {STEEPEST} and either sum is multiplied by the other, of up to {LARGEST}, and 24 times the "
+        f"{drift:.1e} by which a float32 sum of {k} products that cancel may be off",
         1 + NORM_ROUNDINGS,
     )
 

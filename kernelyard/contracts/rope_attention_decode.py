@@ -1,15 +1,15 @@
 """A decode step's attention in one: rope of a new token's query and key, the token put into the cache, attention over all of it.
 
 qkv is (batch, (q_heads + 2 kv_heads) * head_dim): for each sequence the heads of q, then k's, then v's, as one projection leaves them. The
-caches are (batch, kv_heads, capacity, head_dim), of any strides whose last is 1. lengths is (batch,) int32: how many tokens each cache holds
+caches are (batch, kv_heads, capacity, head_dim), of any strides. lengths is (batch,) int32: how many tokens each cache holds
 already. cos and sin are (positions, head_dim / 2), at least as many positions as the capacity, as `rope` takes them, style 'half'.
 
 Written into: k_cache and v_cache, at position lengths[b] of every head: the rotated key and the value, each rounded to the cache's dtype,
 and nothing else. The query sees lengths[b] + 1 tokens, those of the cache before and its own. The result is (batch, q_heads * head_dim).
 
-No room. A sequence whose length is negative, or its cache's capacity and more, has no place for its token: nothing is written, its result is
-NaN, and the others are served. Lengths are not read on the host, so a CUDA graph may replay the call with others in them. What a cache
-holds past a length has no influence, be it NaN. Neither cache may overlap another argument.
+No room. A sequence whose length is negative, or its cache's capacity and more, has no place for its token: nothing is written, its
+result is NaN, and the others are served. Lengths are not read on the host, so a CUDA graph may replay the call with others in them.
+What a cache holds past a length has no influence, be it NaN. Neither cache may overlap another argument.
 
 Rotation is in float32, of scores too; scale and shared heads are those of `attention`. A kernel may round the rotated query to qkv's dtype.
 
@@ -66,7 +66,8 @@ def validate(
     refuse_heads(NAME, heads_of(qkv, k_cache)[0].unsqueeze(2), k_cache, v_cache)
     for name, cache in (("k_cache", k_cache), ("v_cache", v_cache)):
         if any(size > 1 and stride == 0 for size, stride in zip(cache.shape, cache.stride(), strict=True)):
-            raise InvalidInput(f"{NAME}: {name} is expanded, strides {cache.stride()}: it is written into.", do="Give it memory of its own.")
+            told = f"{name} is expanded, its strides are {cache.stride()}"
+            raise InvalidInput(f"{NAME}: {told}.", do="Give each element memory of its own: it is written into.")
     if lengths.shape != (qkv.shape[0],) or lengths.dtype != torch.int32:
         raise InvalidInput(f"{NAME}: lengths is {lengths.dtype} {tuple(lengths.shape)}.", do=f"Give it as ({qkv.shape[0]},) in int32.")
     refuse_elsewhere(NAME, "lengths", lengths, "qkv", qkv)
@@ -97,7 +98,7 @@ def _refuse_table(name: str, table: Tensor, qkv: Tensor, cache: Tensor) -> None:
 def heads_of(qkv: Tensor, cache: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """q, k and v of the new tokens as (batch, heads, head_dim), views of qkv."""
     kv_heads, head_dim = cache.shape[1], cache.shape[3]
-    heads = qkv.unflatten(-1, (qkv.shape[-1] // head_dim, head_dim))
+    heads = qkv.reshape(qkv.shape[0], qkv.shape[1] // head_dim, head_dim)
     q_heads = heads.shape[1] - 2 * kv_heads
     return heads[:, :q_heads], heads[:, q_heads : q_heads + kv_heads], heads[:, q_heads + kv_heads :]
 

@@ -107,7 +107,7 @@ def spread() -> Mapping[str, Callable[[Specs], Specs]]:
 
 @functools.cache
 def fused_matrices() -> Mapping[str, tuple[Point, ...]]:
-    """batch, heads of q and of k, capacity, head_dim: capacities around tiles and parts; the heads of Llama 3 1B and 8B where speed counts."""
+    """batch, heads of q and of k, capacity, head_dim: capacities around tiles and parts; Llama 3 1B's and 8B's where speed counts."""
     heads = ((1, 32, 8), (3, 8, 8), (5, 5, 1), (2, 28, 4), (6, 6, 2))
     some = tuple((*heads[i % 5], n, (64, 128)[i % 2]) for i, n in enumerate((1, 63, 64, 65, 129, 256, 1000, 1024)))
     rest = ((0, 4, 2, 16, 64), (2, 4, 2, 0, 64), (2, 3, 3, 50, 80), (1, 2, 1, 9, 6), (3, 24, 1, 70, 64))

@@ -162,8 +162,8 @@ class TritonLaunch:
 
     workspace   tensors that one launch leaves for the next, shapes and dtypes: allocated at each call, unfilled, and handed to `arguments`
                 behind the outputs. Two calls at once, on two streams or in a graph, share nothing.
-    counters    how many int32 zeros follow the workspace, for programs to count each other by. The launch leaves them as zeros. They are its
-                stream's, or in a graph the very call's, so that two at once never count together
+    counters    how many int32 zeros follow the workspace, for programs to count each other by. The launch leaves them as zeros. They are
+                its stream's, or in a graph the very call's, so that two at once never count together
     then        the launch that follows; it has no workspace of its own
     pdl         programmatic dependent launch: may start before the one ahead of it has ended. Its function has to call gdc_wait
                 in every program before it touches memory

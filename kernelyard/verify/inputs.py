@@ -20,7 +20,8 @@ class Inputs:
     """`args` go to the kernel; `wide` are the same values in the reference's precision, `want` what it makes of them.
 
     `want` are the outputs, then the arguments that the op writes into as they are to be afterwards; `touched` tells by the name of such an
-    argument which elements are to be written, or are NaN, whose bits are nobody's. `wide` is kept for results that are small enough to guess at: else it is empty.
+    argument which elements are to be written, or are NaN, whose bits are nobody's. `wide` is kept for results that are small enough to
+    guess at: else it is empty.
     """
 
     args: tuple[Any, ...]

@@ -68,7 +68,7 @@ WRONG = {
 @pytest.mark.parametrize("wrong", WRONG.values(), ids=list(WRONG))
 def test_one_that_is_wrong_is_outside_the_tolerance(wrong: Any) -> None:
     work = RMSNORM_LINEAR.workload(Point((16, 64, 65), "bfloat16"))
-    x, norm, w, *rest = args = inputs(RMSNORM_LINEAR, work)
+    x, norm, w, *_ = args = inputs(RMSNORM_LINEAR, work)
     assert not within(RMSNORM_LINEAR, work, wrong(x.float(), norm.float(), w.float()).to(x.dtype), args)
 
 

@@ -21,7 +21,8 @@ from kernelyard.registry.op import Op, Point
 SHAPES = {1: (1025,), 2: (7, 129), 3: (7, 3, 64)}
 """By number of dimensions."""
 PRODUCTS = {
-    "matmul": (2, 7, 9, 17), "linear_swiglu": (7, 9, 17), "rmsnorm_linear": (7, 9, 17), "rmsnorm_linear_swiglu": (7, 9, 17), "rope_attention_decode": (6, 4, 2, 40, 16),
+    "matmul": (2, 7, 9, 17), "linear_swiglu": (7, 9, 17), "rmsnorm_linear": (7, 9, 17),
+    "rmsnorm_linear_swiglu": (7, 9, 17), "rope_attention_decode": (6, 4, 2, 40, 16),
     "attention": (2, 4, 2, 7, 9, 16), "attention_decode": (3, 4, 2, 2, 40, 16, 8),
 }  # fmt: skip
 compiles = pytest.mark.skipif(not plugin.backends[0].available("cpu"), reason=plugin.backends[0].available("cpu").reason)

@@ -1,4 +1,4 @@
-"""triton.split of rope_attention_decode: right in the interpreter in one part and in several, what it compiles to, whose counters it has."""
+"""triton.split of rope_attention_decode: right in the interpreter in one part and several, what it compiles to, whose counters it has."""
 
 from __future__ import annotations
 

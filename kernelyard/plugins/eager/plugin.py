@@ -87,7 +87,8 @@ plugin = Plugin(
         _composed("rmsnorm_linear_swiglu", "rmsnorm_linear:composed_gated", "rmsnorm, then linear_swiglu, by whatever serves them"),
         _plain("rmsnorm_linear", "a norm and a linear layer", "it rounds the product before the bias"),
         _plain(
-            "rmsnorm_linear_swiglu", "a norm, a linear layer, silu and a product", "it rounds after each step", entry="rmsnorm_linear:plain_gated"
+            "rmsnorm_linear_swiglu", "a norm, a linear layer, silu and a product", "it rounds after each step",
+            entry="rmsnorm_linear:plain_gated",
         ),
         _eager("rope_attention_decode", "rope and attention by the formulas in float32, masked"),
         _composed("rope_attention_decode", "rope_attention_decode:composed", "rope, a write, attention_decode, by whatever serves them"),

@@ -1,7 +1,7 @@
 """rope_attention_decode by the formulas of rope and attention in float32, masked; nothing is read on the host.
 
-`composed` calls the registered ops rope and attention_decode around a write by index. `plain` is what models have: rotation and scores in
-qkv's dtype, torch's scaled_dot_product_attention with a mask. A token without a place goes where it changes nothing: the slot that is there.
+`composed` calls the registered ops rope and attention_decode around a write by index. `plain` is what models have: rotation in qkv's
+dtype, torch's scaled_dot_product_attention with a mask. A token without a place goes where it changes nothing: the slot that is there.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def _sdpa(
 def split(qkv: Tensor, cache: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """q, k and v as (batch, heads, head_dim)."""
     kv_heads, head_dim = cache.shape[1], cache.shape[3]
-    heads = qkv.view(qkv.shape[0], qkv.shape[1] // head_dim, head_dim) if qkv.is_contiguous() else qkv.unflatten(-1, (-1, head_dim))
+    heads = qkv.reshape(qkv.shape[0], qkv.shape[1] // head_dim, head_dim)
     q_heads = heads.shape[1] - 2 * kv_heads
     return heads[:, :q_heads], heads[:, q_heads : q_heads + kv_heads], heads[:, q_heads + kv_heads :]
 

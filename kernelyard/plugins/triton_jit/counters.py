@@ -89,7 +89,7 @@ def prepare() -> None:
 
 
 def _made(index: int) -> Slab:
-    """Zeroed before anyone on another stream can count by it. In a capture: an empty one that is not kept, so that a call zeroes its own."""
+    """Zeroed before anyone on another stream can count by it. In a capture an empty one that is not kept: a call zeroes its own."""
     if torch.cuda.is_current_stream_capturing():
         return Slab(torch.empty(0, dtype=torch.int32, device=f"cuda:{index}"))
     with _making:

@@ -158,8 +158,8 @@ def split(workload: Workload, config: Config) -> TritonLaunch:
     fixed = (capacity, kv_heads, group, head_dim, workload["qkv"].strides[0], *k[:3], *v[:3], workload["lengths"].strides[0])
     half = max(triton.next_power_of_2(head_dim // 2), 16)
     constants = {
-        "PARTS": parts, "ROWS": rows, "GROUP": triton.next_power_of_2(group), "TOKENS": int(config["tokens"]), "HALF": half, "HEAD": 2 * half,
-        "AT_ONCE": columns_at_once(config, workload), "PRECISION": "ieee" if workload.dtype == "float32" else "tf32",
+        "PARTS": parts, "ROWS": rows, "GROUP": triton.next_power_of_2(group), "TOKENS": int(config["tokens"]), "HALF": half,
+        "HEAD": 2 * half, "AT_ONCE": columns_at_once(config, workload), "PRECISION": "ieee" if workload.dtype == "float32" else "tf32",
         "LOAD": "evict_first" if config["hint"] == "load" else "", "PDL": overlaps(config),
     }  # fmt: skip
 

@@ -55,7 +55,7 @@ def _values_held(config: Config, workload: Workload) -> bool:
 
 
 def _default(workload: Workload) -> Config:
-    """As many parts as make two programs a multiprocessor, at most 32: what a step of 1B liked best; 4 programs each where KV heads are many.
+    """As many parts as make two programs a multiprocessor, at most 32: what a step of 1B liked best; 8 each where KV heads are many.
 
     Short caches in shorter tiles, as latency is all they cost.
     """
