@@ -10,7 +10,7 @@
 set -uo pipefail
 steps=(right tune bench profile)
 python=${PYTHON:-python3} out=${OUT:-benchmarks/logs} trials=${TRIALS:-8}
-read -ra ops <<<"${OPS:-rmsnorm softmax vector_add rmsnorm_backward add_rmsnorm add_rmsnorm_backward softmax_backward swiglu swiglu_backward rope matmul linear_swiglu attention attention_decode}"
+read -ra ops <<<"${OPS:-rmsnorm softmax vector_add rmsnorm_backward add_rmsnorm add_rmsnorm_backward softmax_backward swiglu swiglu_backward rope matmul linear_swiglu attention attention_decode rmsnorm_linear rmsnorm_linear_swiglu rope_attention_decode}"
 mkdir -p "$out"
 export PYTHONPATH="$PWD${PYTHONPATH:+:$PYTHONPATH}" PATH="$PATH:/usr/local/cuda/bin"  # where toolkits put ncu and compute-sanitizer
 

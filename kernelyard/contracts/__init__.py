@@ -13,7 +13,10 @@ from kernelyard.contracts.linear_swiglu import LINEAR_SWIGLU
 from kernelyard.contracts.matmul import MATMUL
 from kernelyard.contracts.rmsnorm import RMSNORM
 from kernelyard.contracts.rmsnorm_backward import RMSNORM_BACKWARD
+from kernelyard.contracts.rmsnorm_linear import RMSNORM_LINEAR
+from kernelyard.contracts.rmsnorm_linear_swiglu import RMSNORM_LINEAR_SWIGLU
 from kernelyard.contracts.rope import ROPE
+from kernelyard.contracts.rope_attention_decode import ROPE_ATTENTION_DECODE
 from kernelyard.contracts.softmax import SOFTMAX
 from kernelyard.contracts.softmax_backward import SOFTMAX_BACKWARD
 from kernelyard.contracts.swiglu import SWIGLU
@@ -38,5 +41,8 @@ plugin = Plugin(
         LINEAR_SWIGLU,
         ATTENTION,
         ATTENTION_DECODE,
+        RMSNORM_LINEAR,
+        RMSNORM_LINEAR_SWIGLU,
+        ROPE_ATTENTION_DECODE,
     ),
 )

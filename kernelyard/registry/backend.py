@@ -162,6 +162,8 @@ class TritonLaunch:
 
     workspace   tensors that one launch leaves for the next, shapes and dtypes: allocated at each call, unfilled, and handed to `arguments`
                 behind the outputs. Two calls at once, on two streams or in a graph, share nothing.
+    counters    how many int32 zeros follow the workspace, for programs to count each other by. The launch leaves them as zeros. They are
+                its stream's, or in a graph the very call's, so that two at once never count together
     then        the launch that follows; it has no workspace of its own
     pdl         programmatic dependent launch: may start before the one ahead of it has ended. Its function has to call gdc_wait
                 in every program before it touches memory
@@ -174,11 +176,18 @@ class TritonLaunch:
     num_warps: int = 4
     num_stages: int = 2
     workspace: tuple[TensorSpec, ...] = ()
+    counters: int = 0
     then: TritonLaunch | None = None
     pdl: bool = False
 
     def __post_init__(self) -> None:
-        require(self.then is None or not self.then.workspace, "a workspace belongs to the first launch: later ones are handed the same")
+        own = self.then is not None and bool(self.then.scratch)
+        require(not own, "a workspace belongs to the first launch: later ones are handed the same")
+
+    @property
+    def scratch(self) -> tuple[TensorSpec, ...]:
+        """All tensors that are handed over behind the outputs."""
+        return (*self.workspace, TensorSpec((self.counters,), "int32")) if self.counters else self.workspace
 
     def all(self) -> tuple[TritonLaunch, ...]:
         """This launch and those that follow, in order; without the ones of no programs."""

@@ -42,7 +42,8 @@ class Gradient:
 class Op:
     """A contract. All functions take and return plain values; torch is imported only inside them.
 
-    schema      torch.library schema without the name
+    schema      torch.library schema without the name. An argument that the op writes into is `Tensor(a!) cache`: a call may be repeated on
+                the same arguments, as timing does, so what it writes must not depend on what it wrote. Such an op has no gradient
     dims        names of the sizes people give: ('rows', 'cols')
     dtypes      dtypes of the first tensor
     statics     scalar arguments that select code and so belong to a workload
@@ -53,9 +54,9 @@ class Op:
     validate    (*args) -> None; raises InvalidInput for arguments that no kernel may accept
     empty       (*args) -> tuple of outputs, allocated and not filled, contiguous (meta tensors give meta tensors)
     reference   (*args) -> outputs in the precision of its arguments: the meaning, in plain torch, with nothing
-                rounded on the way; called with float32 or float64 arguments
+                rounded on the way; called with float32 or float64 arguments. It writes into the arguments that the op writes into
     inputs      (workload, torch.Generator) -> args in schema order, on the generator's device, values typical of the op
-    tolerance   (workload) -> Tolerance, derived from dtype and reduction length
+    tolerance   (workload) -> Tolerance, derived from dtype and reduction length; of the outputs, then of the arguments written into
     cost        (workload) -> Cost, of the inputs that TIMED_SEED gives
     matrices    points by name: 'correctness', 'performance/cpu', 'performance/cuda', 'held_out/cpu', ...
     filled      names of the tensors whose values edge inputs overwrite
@@ -98,6 +99,7 @@ class Op:
     fallback: str = "torch.eager"
     baseline: str = ""
     arguments: tuple[Argument, ...] = field(init=False, repr=False)
+    mutated: tuple[str, ...] = field(init=False, repr=False)
     returns: int = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -107,6 +109,8 @@ class Op:
         arguments, returns = parse_schema(self.schema)
         object.__setattr__(self, "arguments", arguments)
         object.__setattr__(self, "returns", returns)
+        object.__setattr__(self, "mutated", tuple(argument.name for argument in arguments if argument.mutated))
+        require(not (self.mutated and self.gradient), f"op '{self.name}' writes into {self.mutated}: it can't have a gradient")
         names = {argument.name for argument in arguments}
         require(set(self.assumed) <= set(self.dims), f"op '{self.name}' assumes {sorted(self.assumed)}; its dims are {self.dims}")
         unknown = {*self.statics, *self.filled, *self.tables, *(name for _, name in self.in_place)} - names
@@ -202,6 +206,13 @@ class Op:
         for name, spec in specs.items():
             if (spec is not None) != self._given[name]:
                 yield f"without {name}" if spec is None else f"with {name}"
+
+    def results(self, args: Sequence[Any]) -> tuple[torch.Tensor, ...]:
+        """The reference's outputs, then what it leaves in the arguments that the op writes into; `args` stay as they are."""
+        own = tuple(value.clone() if argument.mutated else value for argument, value in zip(self.arguments, args, strict=True))
+        made = self.reference(*own)
+        outputs = tuple(made) if isinstance(made, tuple | list) else (made,)
+        return (*outputs, *(value for argument, value in zip(self.arguments, own, strict=True) if argument.mutated))
 
     # Workloads made from sizes ----------------------------------------------------------------------
 

@@ -144,6 +144,9 @@ class Operator:
             raise UsageError(f"{op.name} is another op since plugins changed.", do=f"Take kernelyard.ops.{op.name} anew.")
         op.check(args)
         gradient_due = key[0]
+        if gradient_due and op.mutated:
+            asked = f"{op.name} writes into {', '.join(op.mutated)} and has no gradient."
+            raise InvalidInput(asked, do="Call it on tensors that don't require one, or under torch.no_grad().")
         aside = gradient_due or not all(args[i] is None or _plain(args[i]) for i in self._tensors)
         found = Executable(self._by_torch) if aside else counting(*bind(op, op.workload_of(args)))
         served.bound[key] = found

@@ -11,7 +11,7 @@ from typing import Any
 
 from kernelyard.registry.spec import DeclarationError, require
 
-_ARGUMENT = re.compile(r"^(?P<type>Tensor\??|float\??|int|bool|str)(?:\(\w!\))? (?P<name>\w+)(?:=(?P<default>.+))?$")
+_ARGUMENT = re.compile(r"^(?P<type>Tensor\??|float\??|int|bool|str)(?P<alias>\(\w!\))? (?P<name>\w+)(?:=(?P<default>.+))?$")
 _DEFAULTS: Mapping[str, Callable[[str], Any]] = {
     "float": float, "float?": float, "int": int, "bool": lambda t: {"True": True, "False": False}[t], "str": lambda t: t.strip("\"'"),
 }  # fmt: skip
@@ -24,13 +24,14 @@ _FACTS = ("shape", "stride()", "dtype", "device", "data_ptr() & 15 == 0", "is_ne
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """One argument of an op's schema."""
+    """One argument of an op's schema. `mutated`: the op writes into that tensor, `Tensor(a!) cache`."""
 
     name: str
     type: str
     default: Any
     required: bool
     keyword_only: bool
+    mutated: bool = False
 
     @property
     def tensor(self) -> bool:
@@ -75,7 +76,8 @@ def _argument(text: str, keyword_only: bool) -> Argument:
         value = None if default in (None, "None") else _DEFAULTS[kind](default)
     except (ValueError, KeyError) as error:
         raise DeclarationError(f"schema argument '{text}': '{default}' is no default for {kind}") from error
-    return Argument(match["name"], kind, value, default is None, keyword_only)
+    require(not match["alias"] or kind == "Tensor", f"schema argument '{text}': an op writes into a tensor that is given, not into {kind}")
+    return Argument(match["name"], kind, value, default is None, keyword_only, bool(match["alias"]))
 
 
 def binder(arguments: Sequence[Argument]) -> Callable[..., tuple[Any, ...]]:

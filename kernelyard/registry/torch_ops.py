@@ -26,7 +26,8 @@ def register(op: Op, run: Callable[..., Any]) -> Any:
     for key in ("CPU", "CUDA"):
         library.impl(op.name, _implementation(op, run), key)
     torch.library.register_fake(name, _fake(op), lib=library)
-    torch.library.register_autograd(name, _backward(op), setup_context=_setup_context(op), lib=library)
+    if not op.mutated:  # torch has no formula for what writes into its arguments; `operator` refuses a gradient
+        torch.library.register_autograd(name, _backward(op), setup_context=_setup_context(op), lib=library)
     _libraries[op.name] = library
     return getattr(torch.ops.kernelyard, op.name)
 

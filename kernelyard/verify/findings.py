@@ -55,8 +55,12 @@ class Examiner:
             if bad is not None:
                 why = self._why(inputs, run, bad, got, i, stale)
                 words = diagnosis.sentence(bad, got, want, tolerance.of(i)) + (f". {why[0].upper()}{why[1:]}" if why else "")
-                found.append(f"output {i}: {words}" if len(run.held) > 1 else words)
+                found.append(f"{self._named(i)}: {words}" if len(run.held) > 1 else words)
         return found
+
+    def _named(self, output: int) -> str:
+        """What a result is called: an output by its place, an argument that is written into by its name."""
+        return f"output {output}" if output < self.op.returns else f"{self.op.mutated[output - self.op.returns]} afterwards"
 
     def _why(self, inputs: Inputs, run: Launched, bad: Tensor, got: Tensor, output: int, stale: list[Tensor]) -> str:
         """Experiments before guesses; of a large result, on the part around the first element that is wrong."""

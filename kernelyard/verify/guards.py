@@ -45,6 +45,12 @@ class Guarded:
         return self.buffer[self.start : self.end].view(self.tensor.dtype)
 
 
+def within(region: Guarded, buffer: Tensor) -> Tensor:
+    """The tensor's elements in another buffer of the same layout, such as a copy of the region's."""
+    own, flat = region.tensor, buffer[region.start : region.end].view(region.tensor.dtype)
+    return flat.as_strided(own.shape, own.stride(), flat.storage_offset()) if flat.numel() else flat.view(own.shape)
+
+
 def nbytes(span_bytes: int, row_bytes: int) -> int:
     """What a region takes, its guards included."""
     return span_bytes + 2 * _guard(row_bytes)

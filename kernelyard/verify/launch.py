@@ -23,8 +23,9 @@ from kernelyard.verify.workspace import Workspaces
 
 @dataclass(frozen=True)
 class Launched:
-    """`outputs` as the kernel gave them, `held` what they held when it was done, `regions` their guarded places, if any.
+    """`outputs` as the kernel gave them, `regions` their guarded places, if any.
 
+    `held` is what they held when it was done, and behind that what the arguments held that the op writes into.
     `workspaces` are the places of what the kernel allocated itself.
     """
 
@@ -54,7 +55,9 @@ class Launcher:
     settled: bool = False
 
     def launch(self, inputs: Inputs, enqueue: Enqueue | None = None) -> Launched:
-        """Runs to the end; whatever the kernel raises is its fault. By default `into`."""
+        """Runs to the end; whatever the kernel raises is its fault. By default `into`. What it is to write into is as given before."""
+        with checking("putting back what is written into"):
+            inputs.restore()
         try:
             outputs, regions, workspaces = (enqueue or self.into)(inputs)
             self.synchronise()
@@ -63,7 +66,7 @@ class Launcher:
         except Exception as error:
             raise Fault(raised(error), Status.CRASHED) from error
         with checking("keeping the outputs"):
-            held = tuple(o.detach().clone() if isinstance(o, Tensor) else o for o in outputs)
+            held = tuple(o.detach().clone() if isinstance(o, Tensor) else o for o in (*outputs, *inputs.written))
         return Launched(outputs, held, regions, workspaces)
 
     def into(self, inputs: Inputs, byte: int = guards.POISON_BYTE, workspace_byte: int = guards.POISON_BYTE) -> Outputs:

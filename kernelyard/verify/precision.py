@@ -38,7 +38,10 @@ MOST_TERMS = 1 << 20
 
 
 def plain_torch(op: Op, kernel: Kernel, workload: Workload, inputs: Inputs) -> tuple[Tensor, ...] | None:
-    """What the op's fallback makes of the inputs; None where there is none to run here, or the kernel itself is it."""
+    """What the op's fallback makes of the inputs; None where there is none to run here, or the kernel itself is it.
+
+    Behind its outputs what it leaves in arguments that the op writes into, which are as before afterwards.
+    """
     table = registry.current()
     eager = table.by_op.get(op.name, {}).get(op.fallback)
     if eager is None or eager.name == kernel.name:
@@ -50,7 +53,10 @@ def plain_torch(op: Op, kernel: Kernel, workload: Workload, inputs: Inputs) -> t
             outputs = table.build(eager, workload, eager.space.default_for(workload)).call(*inputs.args)
         except (BuildFailed, Unsupported):
             return None
-    return tuple(outputs) if isinstance(outputs, (tuple, list)) else (outputs,)
+    made = tuple(outputs) if isinstance(outputs, (tuple, list)) else (outputs,)
+    written = tuple(tensor.clone() for tensor in inputs.written)
+    inputs.restore()
+    return (*made, *written)
 
 
 def far_above(op: Op, kernel: Errors, eager: Errors, got: Tensor, want: Tensor, tolerance: Tolerance) -> str:

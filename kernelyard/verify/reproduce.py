@@ -60,7 +60,7 @@ def reproduce(shrunk: Shrunk, path: Path) -> Reproduction:
     """Writes the script to `path` and runs it: a bare comparison where that shows the fault and passes plain torch, else the checker."""
     path.parent.mkdir(parents=True, exist_ok=True)
     subject = shrunk.subject
-    if subject.status is Status.WRONG and subject.op.returns == 1 and subject.where.edge != "memory":
+    if subject.status is Status.WRONG and subject.op.returns == 1 and not subject.op.mutated and subject.where.edge != "memory":
         made = _proved(compares, shrunk, path)
         if made.proved and made.fallback_right is not False:
             return made

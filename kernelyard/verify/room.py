@@ -34,7 +34,7 @@ def needed_bytes(op: Op, workload: Workload) -> int:
     """
     wide = 8 if workload.dtype in ("float32", "float64") else 4
     specs = [spec for _, spec in workload.tensors if spec is not None]
-    outputs = output_specs(op, workload)
+    outputs = (*output_specs(op, workload), *(workload[name] for name in op.mutated))
     kept = 2 * sum(guards.nbytes(_span(spec), _row(spec)) for spec in specs)
     want, out = sum(wide * spec.numel for spec in outputs), sum(spec.nbytes for spec in outputs)
     drawn = sum(_span(spec) for spec in specs)

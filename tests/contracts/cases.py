@@ -21,7 +21,8 @@ Statics = tuple[tuple[str, Scalar], ...]
 def dims(op: Op, rows: int, cols: int) -> tuple[int, ...]:
     """Rows and columns in the dims of an op: one dimension takes the first, three take heads of at least one pair, keys are columns."""
     if op.dims[0] == "batch":
-        shapes = {"matmul": (1, rows, cols, 8), "attention": (2, 2, 1, rows, cols, 8), "attention_decode": (rows, 2, 1, 1, cols, 8, 0)}
+        shapes = {"matmul": (1, rows, cols, 8), "attention": (2, 2, 1, rows, cols, 8), "attention_decode": (rows, 2, 1, 1, cols, 8, 0),
+                  "rope_attention_decode": (rows, 2, 1, cols, 8)}  # fmt: skip
         return shapes[op.name]
     return {1: (rows,), 2: (rows, cols), 3: (rows, 2, cols + cols % 2)}[len(op.dims)]
 

@@ -88,11 +88,12 @@ def test_a_sum_over_no_rows_is_zero(op: Op) -> None:
 
 
 @every_op
-def test_a_reference_leaves_its_arguments_alone(op: Op) -> None:
+def test_a_reference_leaves_its_arguments_alone_but_those_that_the_op_writes_into(op: Op) -> None:
     args = typical(op, 7, 129)
     before = [arg.clone() if isinstance(arg, torch.Tensor) else arg for arg in args]
     op.reference(*args)
-    assert all(map(equal, args, before))
+    kept = [(arg, was) for argument, arg, was in zip(op.arguments, args, before, strict=True) if not argument.mutated]
+    assert all(equal(arg, was) for arg, was in kept)
 
 
 @every_op
@@ -130,7 +131,7 @@ def test_the_gradient_of_a_sum_is_a_copy_for_each_addend() -> None:
 
 @every_op
 def test_what_has_no_gradient_is_one_itself_or_says_forward_only(op: Op) -> None:
-    assert (op.gradient is None) == (op.name.endswith("_backward") or op.name.startswith("attention"))
+    assert (op.gradient is None) == (op.name.endswith("_backward") or "attention" in op.name)
 
 
 # Tolerances -------------------------------------------------------------------------------------------
@@ -255,7 +256,7 @@ def test_the_correctness_matrix_of_rmsnorm_has_its_other_meanings() -> None:
 def test_declaring_all_ops_makes_few_points_because_ops_share_them() -> None:
     """Each costs some microseconds whenever a command starts."""
     points = {id(point) for op in OPS for matrix in op.matrices.values() for point in matrix}
-    assert len(points) < 1700 < sum(len(matrix) for op in OPS for matrix in op.matrices.values())
+    assert len(points) < 1800 < sum(len(matrix) for op in OPS for matrix in op.matrices.values())
 
 
 @pytest.mark.parametrize(

@@ -203,20 +203,28 @@ def fault(kernel: Kernel, case: Case, config: Config | None = None, offset: int 
         executable.into(out, *args)
         if any(not one[:offset].isnan().all() or not one[one.numel() - offset :].isnan().all() for one in around):
             return "something beside an output was written"
-    if any(isinstance(a, torch.Tensor) and not torch.equal(a.nan_to_num(), b.nan_to_num()) for a, b in zip(args, before, strict=True)):
+    kept = [(a, b) for argument, a, b in zip(op.arguments, args, before, strict=True) if not argument.mutated]
+    if any(isinstance(a, torch.Tensor) and not torch.equal(a.nan_to_num(), b.nan_to_num()) for a, b in kept):
         return "an input was changed"
-    return difference(out, op, workload, args)
+    return difference(out, op, workload, tuple(before), args)
 
 
-def difference(out: Any, op: Op, workload: Workload, args: tuple[Any, ...]) -> str:
-    """Empty where each output is within the contract's tolerance of its reference."""
+def difference(out: Any, op: Op, workload: Workload, args: tuple[Any, ...], after: tuple[Any, ...] = ()) -> str:
+    """Empty where each output, then each argument that is written into, is within the contract's tolerance of its reference.
+
+    `args` are those of before the call, `after` of behind it, where the op writes into some.
+    """
     wide = [a.to(torch.float64) if isinstance(a, torch.Tensor) and a.is_floating_point() else a for a in args]
-    outputs, likes = _tuple(out), op.empty(*args)
+    outputs, likes = (*_tuple(out), *_written(op, after)), (*op.empty(*args), *_written(op, args))
     found = (
         _apart(output, want.to(torch.float64), like, op.tolerance(workload).of(number))
-        for number, (output, want, like) in enumerate(zip(outputs, _tuple(op.reference(*wide)), likes, strict=True))
+        for number, (output, want, like) in enumerate(zip(outputs, op.results(wide), likes, strict=True))
     )
     return "; ".join(f"output {number} {words}" for number, words in enumerate(found) if words)
+
+
+def _written(op: Op, args: tuple[Any, ...]) -> tuple[torch.Tensor, ...]:
+    return tuple(args[i] for i, argument in enumerate(op.arguments) if argument.mutated)
 
 
 def _tuple(outputs: Any) -> tuple[torch.Tensor, ...]:
@@ -224,7 +232,7 @@ def _tuple(outputs: Any) -> tuple[torch.Tensor, ...]:
 
 
 def _apart(out: torch.Tensor, expected: torch.Tensor, like: torch.Tensor, tolerance: Tolerance) -> str:
-    if out.shape != expected.shape or out.dtype != like.dtype or not out.is_contiguous():
+    if out.shape != expected.shape or out.dtype != like.dtype or out.is_contiguous() != like.is_contiguous():
         return f"is {tuple(out.shape)} {out.dtype} strides {out.stride()}"
     actual = out.to(torch.float64)
     same = (actual == expected) | (actual.isnan() & expected.isnan())

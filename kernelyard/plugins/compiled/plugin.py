@@ -25,7 +25,11 @@ FUNCTIONS = {
     "linear_swiglu": "kernelyard.plugins.eager.linear_swiglu:plain",
     "attention": "kernelyard.plugins.eager.attention:traceable",
     "attention_decode": "kernelyard.plugins.eager.attention_decode:eager",
+    "rope_attention_decode": "kernelyard.plugins.eager.rope_attention_decode:eager",
+    "rmsnorm_linear": "kernelyard.plugins.eager.rmsnorm_linear:plain",
+    "rmsnorm_linear_swiglu": "kernelyard.plugins.eager.rmsnorm_linear:plain_gated",
 }
+PRODUCTS = ("matmul", "linear_swiglu", "rmsnorm_linear", "rmsnorm_linear_swiglu")
 SUMMARIES = {"compile.default": "torch.compile", "compile.max_autotune": "torch.compile, mode max-autotune without CUDA graphs"}
 
 
@@ -33,12 +37,13 @@ def _of_a_product(workload: Workload) -> Answer:
     """Inductor may leave the product to a library, which rounds it and asks torch's switch for TF32."""
     if workload.dtype == "float32":
         return timed_only("torch's switch for TF32 decides about its products") if workload.device == "cuda" else YES
-    followed = workload.op == "linear_swiglu" or workload.static("activation") != "none" or workload.has("bias") or workload.has("residual")
+    ended = workload.op == "matmul" and (workload.static("activation") != "none" or workload.has("residual"))
+    followed = ended or workload.op.endswith("linear_swiglu") or workload.has("bias")
     return timed_only("it may round the product before what follows it") if followed else YES
 
 
 def _support(op: str) -> Support:
-    return replace(ANYWHERE, predicates=(_of_a_product,)) if op in ("matmul", "linear_swiglu") else ANYWHERE
+    return replace(ANYWHERE, predicates=(_of_a_product,)) if op in PRODUCTS else ANYWHERE
 
 
 plugin = Plugin(

@@ -22,15 +22,21 @@ def _broken(why: str) -> Callable[[Workload], Answer]:
     return breaks_the_contract
 
 
-def _plain(op: str, summary: str, why: str, devices: tuple[str, ...] = ("cpu", "cuda")) -> Kernel:
+def _plain(op: str, summary: str, why: str, devices: tuple[str, ...] = ("cpu", "cuda"), entry: str = "") -> Kernel:
     support = Support(devices, HALF_AND_SINGLE, unit_last_stride=False, predicates=(_broken(why),))
-    entry = f"kernelyard.plugins.eager.{op}:plain"
+    entry = f"kernelyard.plugins.eager.{entry or f'{op}:plain'}"
     return Kernel("torch.plain", op, "torch", summary, entry, support, priority=-2, determinism=Determinism.RUN_TO_RUN)
 
 
-def _eager(op: str, summary: str) -> Kernel:
-    entry = f"kernelyard.plugins.eager.{op}:eager"
+def _eager(op: str, summary: str, entry: str = "") -> Kernel:
+    entry = f"kernelyard.plugins.eager.{entry or f'{op}:eager'}"
     return Kernel("torch.eager", op, "torch", summary, entry, ANYWHERE, determinism=Determinism.RUN_TO_RUN)
+
+
+def _composed(op: str, entry: str, summary: str) -> Kernel:
+    """By other registered ops: ahead of the formula, behind whatever is one kernel."""
+    entry = f"kernelyard.plugins.eager.{entry}"
+    return Kernel("torch.composed", op, "torch", summary, entry, ANYWHERE, priority=1, determinism=Determinism.RUN_TO_RUN)
 
 
 def _tells_no_logarithm(workload: Workload) -> Answer:
@@ -75,6 +81,18 @@ plugin = Plugin(
         _plain("attention_decode", "scaled_dot_product_attention, masked", "a query that sees no key is left as torch's kernels leave it"),
         _plain("matmul", "a linear layer, an activation, a sum", "it rounds after each step"),
         _plain("linear_swiglu", "a linear layer, silu and a product", "it rounds after each step"),
+        _eager("rmsnorm_linear", "the norm in float32, torch.matmul, the bias in float32"),
+        _eager("rmsnorm_linear_swiglu", "the norm in float32, torch.matmul, swiglu in float32", "rmsnorm_linear:eager_gated"),
+        _composed("rmsnorm_linear", "rmsnorm_linear:composed", "rmsnorm, then matmul, by whatever serves them"),
+        _composed("rmsnorm_linear_swiglu", "rmsnorm_linear:composed_gated", "rmsnorm, then linear_swiglu, by whatever serves them"),
+        _plain("rmsnorm_linear", "a norm and a linear layer", "it rounds the product before the bias"),
+        _plain(
+            "rmsnorm_linear_swiglu", "a norm, a linear layer, silu and a product", "it rounds after each step",
+            entry="rmsnorm_linear:plain_gated",
+        ),
+        _eager("rope_attention_decode", "rope and attention by the formulas in float32, masked"),
+        _composed("rope_attention_decode", "rope_attention_decode:composed", "rope, a write, attention_decode, by whatever serves them"),
+        _plain("rope_attention_decode", "as models have it, with scaled_dot_product_attention, masked", "it rounds each product of rope"),
         _plain("softmax", "torch.softmax as it is", "it leaves rows of all -inf as NaN, where the contract has zeros"),
         _plain("rmsnorm_backward", "the kernel of torch.nn.functional.rms_norm's gradient", "it knows no offset", ("cuda",)),
         _plain("add_rmsnorm_backward", "the kernel of torch.nn.functional.rms_norm's gradient, a sum", "it knows no offset", ("cuda",)),

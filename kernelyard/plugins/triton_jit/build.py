@@ -13,6 +13,8 @@ from typing import Any
 import torch
 
 from kernelyard.errors import BuildFailed
+from kernelyard.plugins.triton_jit.counters import prepare as prepare_counters
+from kernelyard.plugins.triton_jit.counters import with_counters
 from kernelyard.plugins.triton_jit.direct import Direct, through_cpp
 from kernelyard.plugins.triton_jit.landing import landed
 from kernelyard.registry.backend import Descriptor, Executable, TritonLaunch, writing
@@ -39,13 +41,15 @@ class TritonBuilder:
         first: TritonLaunch = load(kernel.entry)(workload, config)
         launches = first.all()
         if interpreted:
-            return writing(op, with_workspace(first.workspace, _quietly(_in_order([through_launcher(one, {}) for one in launches]))))
+            return writing(op, with_scratch(first, _quietly(_in_order([through_launcher(one, {}) for one in launches]))))
+        if first.counters:
+            prepare_counters()
         built = [_compiled(op, first, one, workload) for one in launches]
         resources = {name: max(one[name] for _, one in built) for name in built[0][1]} if built else {}
-        if len(built) == 1 and not first.workspace and isinstance(only := built[0][0], Direct):
+        if len(built) == 1 and not first.scratch and isinstance(only := built[0][0], Direct):
             return only.executable(op, workload, resources)
         intos = [way.into if isinstance(way, Direct) else way for way, _ in built]
-        return writing(op, with_workspace(first.workspace, _in_order(intos)), resources)
+        return writing(op, with_scratch(first, _in_order(intos)), resources)
 
     def trace(self, op: Op, kernel: Kernel, workload: Workload, config: Config, args: tuple[Any, ...]) -> Trace:
         """Every memory access through Triton's interpreter, on any machine; see `trace`."""
@@ -121,6 +125,11 @@ def _in_order(launches: list[Into]) -> Into:
     return into
 
 
+def with_scratch(first: TritonLaunch, launches: Into) -> Into:
+    """Workspaces, and behind them the counters where the first launch has some."""
+    return with_workspace(first.workspace, with_counters(first.counters, launches) if first.counters else launches)
+
+
 def with_workspace(specs: tuple[TensorSpec, ...], launches: Into) -> Into:
     """Tensors for the launches' own use behind the outputs, new at each call.
 
@@ -155,7 +164,7 @@ def _compiled(op: Op, first: TritonLaunch, launch: TritonLaunch, workload: Workl
     from kernelyard.plugins.triton_jit.compile import compiled, options
     from kernelyard.plugins.triton_jit.handle import known, through_handle
 
-    handle = compiled(op, launch, workload, workspace=first.workspace)
+    handle = compiled(op, launch, workload, workspace=first.scratch)
     try:
         handle.run  # noqa: B018  # loads the code, and so raises where it needs more than the GPU has
     except Exception as error:  # Triton's OutOfResources, or what the driver said

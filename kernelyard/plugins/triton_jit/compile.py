@@ -30,10 +30,10 @@ def compiled(
 ) -> CompiledKernel:
     """Machine code of one launch for the target, or for the current GPU; raises BuildFailed with the compiler's words.
 
-    `workspace` is that of the first launch of its kernel.
+    `workspace` is the scratch of the first launch of its kernel.
     """
     try:
-        source = ast_source(launch, *stand_ins(op, launch, workload, workspace or launch.workspace))
+        source = ast_source(launch, *stand_ins(op, launch, workload, workspace or launch.scratch))
         return triton.compile(source, target=target, options=dict(options(launch)))
     except Exception as error:  # Triton raises its own, MLIR's RuntimeError and ptxas's CalledProcessError
         raise BuildFailed(f"Triton can't compile {launch.function.__name__}.", log=f"{type(error).__name__}: {error}") from error

@@ -44,7 +44,7 @@ def compile_only(op: Op, kernel: Kernel, workload: Workload, config: Config, tar
 
     first: TritonLaunch = load(kernel.entry)(workload, config)
     goal = target or GPUTarget("cuda", HOPPER, 32)
-    return _most([_told(compiled(op, launch, workload, goal, first.workspace)) for launch in first.all()])
+    return _most([_told(compiled(op, launch, workload, goal, first.scratch)) for launch in first.all()])
 
 
 def _told(handle: Any) -> Offline:

@@ -30,7 +30,7 @@ def prepare(op: Op, launch: TritonLaunch, args: tuple[Any, ...]) -> Trace:
     """The launch, and those that follow it, with tensors apart from each other, ready to run."""
     inputs = tuple(_apart(value) if isinstance(value, Tensor) else value for value in args)
     outputs = tuple(_apart(output) for output in op.empty(*inputs))
-    own = tuple(_apart(torch.empty(spec.shape, dtype=getattr(torch, spec.dtype))) for spec in launch.workspace)
+    own = tuple(_apart(torch.zeros(spec.shape, dtype=getattr(torch, spec.dtype))) for spec in launch.scratch)
     launches = launch.all() or (launch,)
     values = [one.arguments((*outputs, *own), *inputs) for one in launches]
     named = [pair for one, given in zip(launches, values, strict=True) for pair in _named(one, given)]
