@@ -68,6 +68,7 @@ def project_files() -> list[Path]:
 # written in pieces, so that this file does not find itself
 TRACES = {
     "a path of one machine": r"(?<![\w.~$}])/(?:" + "|".join(("work", "home", "root", "Users")) + r")/\w",
+    "a mark of a merge left half done": r"(?m)^(?:<{7}|={7}|>{7}|\|{7})(?= |$)",
     "a package registry's host": "|".join(rf"{name}\.org" for name in ("pypi", "pythonhosted", r"download\.pytorch", "anaconda", "debian")),
 }
 
